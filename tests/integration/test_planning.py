@@ -6,12 +6,12 @@ import pytest
 from tests.integration.cluster import Cluster, reference_digests, resolved
 
 from fullrank.codes import Code
+from fullrank.planning import run_planner
 from fullrank.planning.cluster import Cluster as Machines
 from fullrank.planning.observation import Observation
 from fullrank.planning.simulation import observation_of, play
 from fullrank.runs.record import IterationRecord
 from fullrank.stragglers import FixedK
-from fullrank_controller.rounds import network
 
 pytestmark = pytest.mark.integration
 
@@ -27,7 +27,7 @@ def three_are_late(monkeypatch: pytest.MonkeyPatch) -> None:
         played = play(machines, code, late, iterations=[record.iteration], seed=0)
         return observation_of(played, 0, code)
 
-    monkeypatch.setattr(network, "observation_of_record", simulated)
+    monkeypatch.setattr(run_planner, "observation_of_record", simulated)
 
 
 async def test_a_run_that_plans_raises_the_tolerance_and_keeps_its_bits(

@@ -4,6 +4,7 @@ import json
 import math
 import sys
 import warnings
+from contextlib import suppress
 from dataclasses import asdict, fields
 from typing import Annotated, Any, TypeAlias
 
@@ -23,18 +24,16 @@ from fullrank.codes.analysis import (
 )
 from fullrank.codes.learner_codes import code_for_learners
 from fullrank.codes.targets import described, rank_of
-from fullrank.common.errors import ConfigError, TooFewRows
+from fullrank.common.errors import CodeError, ConfigError, TooFewRows
 from fullrank.common.types import JSON, LearnerId
-from fullrank.config.auto_code import AutoCodeSettings, code_choices
+from fullrank.config.auto_code import code_choices
 from fullrank.config.plugins import problem_of
 from fullrank.config.tree import RunConfig
 from fullrank.planning.candidates import Plan
-from fullrank.planning.costs import Payload
-from fullrank.planning.observation import code_of_record, label_of_record, observation_of_record
-from fullrank.planning.planner import Planner
+from fullrank.planning.observation import code_of_record, label_of_record
+from fullrank.planning.run_planner import RunPlanner
 from fullrank.planning.tuning import TUNING
 from fullrank.runs.record import METRICS, IterationRecord, read_records
-from fullrank.wiring.plugins import max_variance_of
 
 
 def plan(run: RunArgument, trust: TrustOption = None, as_json: JsonOption = False) -> None:
@@ -57,38 +56,25 @@ def _of_run(run: str, trust: list[str]) -> tuple[Plan, list[tuple[int, str]]]:
         for before, record in zip([None, *records], records, strict=False)
         if before is None or label_of_record(before) != label_of_record(record)
     ]
-    return _planned(runnable_config(directory, trust), records[-TUNING.window :]), changes
+    term = [record for record in records if record.term == records[-1].term]
+    return _planned(runnable_config(directory, trust), term), changes
 
 
 def _planned(config: RunConfig, records: list[IterationRecord]) -> Plan:
+    """The plan after the newest record of a term, which follows those of the controller."""
     problem = problem_of(config)
-    moved, units = Payload.of(problem).traffic, len(problem.units)
-    auto = (
-        AutoCodeSettings(**config.code.params) if config.code.name == "auto" else AutoCodeSettings()
-    )
-    using = label_of_record(records[-1])
-    planner = Planner(
-        auto,
-        units=units,
-        seed=config.seed,
-        moved=moved,
-        using=using,
-        max_variance=max_variance_of(config),
-        target=problem.target,
-        faults=config.audit.byzantine,
-        undecodable=config.controller.undecodable,
-    )
+    planner, units = RunPlanner(config, problem), len(problem.units)
     codes: dict[tuple[str, int, int], Code] = {}
-    for record in records:
+    for count, record in enumerate(records, start=1):
         key = (record.code, record.code_rows, record.tolerance)
         if key not in codes:
             codes[key] = code_of_record(
                 record, units=units, seed=config.seed, target=problem.target
             )
-        observation = observation_of_record(record, codes[key], moved)
-        if observation is not None:
-            planner.observe(observation)
-    return planner.plan(_learners(records))
+        if planner.observe(record, codes[key]) and count < len(records):
+            with suppress(CodeError):  # the controller went on with its code
+                planner.plan(_learners(records[:count][-TUNING.window :]))
+    return planner.plan(_learners(records[-TUNING.window :]))
 
 
 def _learners(records: list[IterationRecord]) -> list[LearnerId]:

@@ -77,8 +77,8 @@ def compare(
 ) -> None:
     """Play the newest policies of runs greedily; runs that differ only in the seed share a row.
 
-    A row shows the interquartile mean over its runs with a 95 % bootstrap interval, and its
-    difference from the first row, taken seed by seed.
+    A row shows the interquartile mean over its runs with a 95 % interval, Student's of fewer than
+    ten runs, and its difference from the first row, taken seed by seed.
     """
     directories = [find_run(run) for run in runs]
     configs = [runnable_config(directory, trust) for directory in directories]
@@ -97,7 +97,8 @@ def compare(
         facts = [row.facts() for row in rows]
         say(json.dumps({"episodes": episodes, "seed": seed, "groups": facts}))
     else:
-        _show(rows, title=f"Greedy policies, {episodes} episodes a run [95 % interval over runs]")
+        shown = "interquartile means over runs [95 % interval]"
+        _show(rows, title=f"Greedy policies, {episodes} episodes a run: {shown}")
     if out is not None:
         report(results, out, error=as_json)
 

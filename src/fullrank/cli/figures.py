@@ -111,7 +111,7 @@ def draw(study: Study) -> Figure:
     handles = profiles.get_legend_handles_labels()
     figure.legend(*handles, loc="outside lower center", ncols=4, frameon=False)
     tasks = ", ".join(study.cells)
-    figure.suptitle(drawn(f"{tasks}: 95 % bootstrap intervals over runs, by task"), fontsize=11)
+    figure.suptitle(drawn(f"{tasks}: 95 % intervals over runs, by task"), fontsize=11)
     return figure
 
 

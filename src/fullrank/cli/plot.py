@@ -69,7 +69,7 @@ def plot(
     """Plot return, win rate and loss if any, and round time, of one run or several.
 
     Runs that differ in their seed alone are one curve: their interquartile mean, the mean of fewer
-    than four, in a 95 % bootstrap band. Lines show random and good play where they are known.
+    than four, in a 95 % band. Lines show random and good play where they are known.
     """
     stories = [Story.read(find_run(run)) for run in runs]
     if len(stories) == 1:

@@ -20,6 +20,8 @@ class Observation:
     A learner that has not arrived at the commit is censored: it took longer than ``round_s``.
     """
 
+    code: str
+    """Label of the code, as that of a candidate."""
     learners: tuple[LearnerId, ...]
     """Learners that held a row with a unit."""
     load: IntArray
@@ -80,6 +82,7 @@ def observation_of_record(
     learners = tuple(sorted(each for each, row in record.rows.items() if row < code.rows))
     shares = [record.rows[learner] // code.rows_per_learner for learner in learners]
     return Observation(
+        code=label_of_record(record),
         learners=learners,
         load=code.load[shares],
         compute_s=np.array([record.compute_s.get(learner, np.nan) for learner in learners]),
@@ -90,9 +93,14 @@ def observation_of_record(
 
 
 def label_of_record(record: IterationRecord) -> str:
-    """The recorded code in the form of the command line, for example ``cyclic,tolerance=2``."""
-    params = [f"{key}={value}" for key, value in _params_of(record).items()]
-    return ",".join([record.code, *params])
+    """The label of the recorded code."""
+    return label_of(record.code, record.tolerance)
+
+
+def label_of(name: str, tolerance: int) -> str:
+    """A code in the form of the command line, for example ``cyclic,tolerance=2``."""
+    params = [f"{key}={value}" for key, value in _params_of(name, tolerance).items()]
+    return ",".join([name, *params])
 
 
 def code_of_record(
@@ -100,7 +108,7 @@ def code_of_record(
 ) -> Code:
     """The code of a recorded iteration, built again; parameters but the tolerance are defaults."""
     return code_for_learners(
-        codes.build(record.code, **_params_of(record)),
+        codes.build(record.code, **_params_of(record.code, record.tolerance)),
         learners=record.code_rows // record.rows_per_learner,
         units=units,
         seed=seed,
@@ -108,5 +116,5 @@ def code_of_record(
     )
 
 
-def _params_of(record: IterationRecord) -> dict[str, Any]:
-    return codes.get(record.code).tolerating(record.tolerance) or {}
+def _params_of(name: str, tolerance: int) -> dict[str, Any]:
+    return codes.get(name).tolerating(tolerance) or {}

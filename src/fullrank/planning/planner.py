@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -84,7 +84,6 @@ class Planner:
         units: M.
         seed: The run's seed.
         moved: Bytes that each row of a matrix moves.
-        using: Label of the candidate in use.
         max_variance: The run's limit, as in ``Arrivals``.
         target: T that the codes have to recover; by default every unit.
         faults: ``audit.byzantine``: every unit is computed alike by one learner more.
@@ -100,7 +99,6 @@ class Planner:
         units: int,
         seed: int,
         moved: Callable[[Matrix], Traffic],
-        using: str = f"cyclic,tolerance={START}",
         max_variance: float = math.inf,
         target: Matrix | None = None,
         faults: int = 0,
@@ -111,9 +109,10 @@ class Planner:
         self._moved = moved
         self._traffic_of: dict[Candidate, Traffic] = {}
         self._recent: deque[tuple[float, float]] = deque(maxlen=TUNING.tested_rounds)
-        self._expected: Forecast | None = None
+        self._forecasts: Mapping[str, Forecast] = {}
         self._history = History()
-        self._using = using
+        self._using = f"cyclic,tolerance={START}"
+        self._chosen: str | None = None
         self._max_variance = max_variance
         self._least = 0 if undecodable in ("recode", "hedge") else 1
         self._hedged = undecodable == "hedge"
@@ -122,15 +121,19 @@ class Planner:
     def observe(self, observation: Observation) -> None:
         """Add an iteration; when recent rounds contradict their forecasts, keep only those."""
         self._history.append(observation)
-        if self._expected is not None:
-            self._compare(observation.round_s, self._expected)
+        self._using = observation.code
+        if self._using == self._chosen:
+            self._budget.spend()
+            self._chosen = None
+        if (expected := self._forecasts.get(self._using)) is not None:
+            self._compare(observation.round_s, expected)
         self._budget.refill()
 
     def _compare(self, round_s: float, expected: Forecast) -> None:
         self._recent.append((expected.rank(round_s), round_s))
         if since := rounds_since_change(self._recent, expected.mean_s):
             self._keep(since)
-            self._expected = None
+            self._forecasts = {}
 
     def _keep(self, newest: int) -> None:
         self._history.keep(newest)
@@ -157,6 +160,7 @@ class Planner:
                 "learners"
             )
         current = min(options, key=self._unlike_used)
+        self._chosen = None
         self._forget_other_paces(learners)
         if len(self._history) < TUNING.first:
             reason = f"{len(self._history)} of the first {TUNING.first} iterations were seen"
@@ -174,6 +178,9 @@ class Planner:
             )
             for option in options
         ]
+        self._forecasts = {
+            option.label: each for option, each in zip(options, forecasts, strict=True)
+        }
         return self._choose(options, forecasts, current)
 
     def _unlike_used(self, option: Candidate) -> tuple[bool, int]:
@@ -234,10 +241,8 @@ class Planner:
         elif not self._budget.allows(chosen, current):
             reason = f"{best} would be quicker than {now}, but the last changes were recent"
         else:
-            self._budget.spend()
-            self._using, self._expected = chosen.label, best
+            self._chosen = chosen.label
             return Plan(chosen, True, f"{best} instead of {now}", ranked)
-        self._using, self._expected = current.label, now
         return Plan(current, False, reason, ranked)
 
 

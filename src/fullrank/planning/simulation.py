@@ -25,7 +25,7 @@ from fullrank.planning.cluster import Cluster, Regime
 from fullrank.planning.costs import Payload, Traffic
 from fullrank.planning.grace import Grace, deciding_returns
 from fullrank.planning.history import again_s
-from fullrank.planning.observation import Observation
+from fullrank.planning.observation import Observation, label_of
 from fullrank.planning.planner import Planner
 from fullrank.planning.tuning import TUNING
 from fullrank.stragglers import DelayModel
@@ -281,6 +281,7 @@ def observation_of(played: SimulatedRounds, index: int, code: Code) -> Observati
     received = np.zeros(len(played.learners), dtype=np.bool_)
     received[played.order[index, : played.returned[index]]] = True
     return Observation(
+        code=label_of(code.name, code.tolerance),
         learners=tuple(played.learners.tolist()),
         load=code.load[played.learners],
         compute_s=np.where(received, played.compute_s[index], np.nan),

@@ -1,4 +1,4 @@
-"""Aggregates over the runs of methods on several tasks, with stratified bootstrap intervals.
+"""Aggregates over the runs of methods on several tasks, with intervals by stratified resampling.
 
 Interquartile means, performance profiles and probabilities of improvement are those of Agarwal,
 Schwarzer, Castro, Courville, Bellemare: Deep Reinforcement Learning at the Edge of the Statistical
@@ -16,7 +16,14 @@ import numpy as np
 from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import stream
 from fullrank.common.types import Array
-from fullrank.runs.statistics import ENDS, RunResult, interquartile_means, named, task_of
+from fullrank.runs.statistics import (
+    ENDS,
+    RunResult,
+    ends,
+    interquartile_means,
+    named,
+    task_of,
+)
 
 RESAMPLES = 2_000
 CHANCE = 0.025
@@ -37,18 +44,29 @@ class Band(NamedTuple):
 
 
 def band(strata: Sequence[Array], statistic: OverStrata) -> Band:
-    """A statistic with its stratified percentile bootstrap, 95 %; equal values give an equal band.
+    """A mean of runs with its interval, that of ``ends``; equal values give an equal band.
 
     Args:
         strata: Values of the runs of each stratum, each of shape (runs, points).
-        statistic: The statistic of the strata.
+        statistic: The mean of the strata.
     """
+    centre, resampled = _resampled(strata, statistic)
+    return Band(centre, *ends(resampled, centre, sizes=[len(values) for values in strata]))
+
+
+def share(strata: Sequence[Array], statistic: OverStrata) -> Band:
+    """A share of runs, or of pairs of them, with its stratified percentile bootstrap, 95 %."""
+    centre, resampled = _resampled(strata, statistic)
+    return Band(centre, *np.percentile(resampled, ENDS, axis=0))
+
+
+def _resampled(strata: Sequence[Array], statistic: OverStrata) -> tuple[Array, Array]:
+    """A statistic of runs, and of runs that are drawn with replacement within each stratum."""
     generator = stream(0, "strata")
     drawn = [
         values[generator.integers(len(values), size=(RESAMPLES, len(values)))] for values in strata
     ]
-    low, high = np.percentile(statistic(drawn), ENDS, axis=0)
-    return Band(statistic([values[None] for values in strata])[0], low, high)
+    return statistic([values[None] for values in strata])[0], statistic(drawn)
 
 
 def interquartile_mean(strata: Sequence[Array]) -> Array:
@@ -185,12 +203,12 @@ class Study:
 
     def profile(self, method: str, thresholds: Array) -> Band:
         """Share of a method's runs with a higher score than each threshold."""
-        return band([np.where(each > thresholds, 1.0, 0.0) for each in self.scores(method)], mean)
+        return share([np.where(each > thresholds, 1.0, 0.0) for each in self.scores(method)], mean)
 
     def improvements(self) -> dict[tuple[str, str], Band]:
         """Probability that the first of two methods beats the second, the better one first."""
         return {
-            (better, other): band([*self.scores(better), *self.scores(other)], improvement)
+            (better, other): share([*self.scores(better), *self.scores(other)], improvement)
             for better, other in combinations(self.methods, 2)
         }
 

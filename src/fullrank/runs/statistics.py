@@ -1,17 +1,17 @@
 """Means with confidence intervals, and the comparison of runs by them.
 
 Runs that differ only in their seed are samples of one group. Its centre is the interquartile mean
-over its runs, with a bootstrap interval over runs, as in Agarwal, Schwarzer, Castro, Courville,
-Bellemare: Deep Reinforcement Learning at the Edge of the Statistical Precipice, NeurIPS 2021,
-arXiv:2108.13264. Two groups are compared seed by seed, because runs with the same seed start with
+over its runs, as in Agarwal, Schwarzer, Castro, Courville, Bellemare: Deep Reinforcement Learning
+at the Edge of the Statistical Precipice, NeurIPS 2021, arXiv:2108.13264. Its interval over runs is
+their percentile bootstrap, and Student's of fewer than ``ENOUGH`` runs, of which resampling shows
+too little spread. Two groups are compared seed by seed, because runs with the same seed start with
 the same parameters and episodes.
 """
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from fullrank.common.seeding import stream
 from fullrank.common.types import JSON, Interval
 
-Statistic: TypeAlias = Callable[[NDArray[np.float64]], NDArray[np.float64]]
-"""Statistic of the entries of each row, shape (rows, n) to (rows,)."""
-
 RESAMPLES = 10_000
 ENDS = (2.5, 97.5)
 """Percentiles between which 95 % of the resampled statistics lie."""
+ENOUGH = 10
+"""Runs from which percentiles of the resampled statistics serve: those of two normal runs contain
+the true mean in 50 % of all cases, of five in 90 %, of ten in 93 %."""
 
 
 def row_means(rows: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -40,16 +40,19 @@ def interquartile_means(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     return row_means(np.partition(rows, (cut, count - cut - 1), axis=1)[:, cut : count - cut])
 
 
-def bootstrap(values: NDArray[np.float64], *, statistic: Statistic = row_means) -> Interval:
+def bootstrap(values: NDArray[np.float64]) -> Interval:
     """Percentile bootstrap of a mean, 95 %; equal values give an equal interval.
 
     Args:
         values: Independent observations, shape (n,), n at least 1.
-        statistic: The mean to take.
     """
-    picked = stream(0, "bootstrap").integers(len(values), size=(RESAMPLES, len(values)))
-    low, high = np.percentile(statistic(values[picked]), ENDS)
-    return Interval(float(statistic(values[None])[0]), float(low), float(high))
+    low, high = np.percentile(row_means(_drawn(values)), ENDS)
+    return Interval(float(row_means(values[None])[0]), float(low), float(high))
+
+
+def _drawn(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Rows of values drawn with replacement, shape (n,) to (resamples, n)."""
+    return values[stream(0, "bootstrap").integers(len(values), size=(RESAMPLES, len(values)))]
 
 
 def student(values: NDArray[np.float64], *, share: float = 0.95) -> Interval:
@@ -64,6 +67,31 @@ def student(values: NDArray[np.float64], *, share: float = 0.95) -> Interval:
     mean, error = values.mean(), values.std(ddof=1) / np.sqrt(len(values))
     reach = error * float(stdtrit(len(values) - 1, 0.5 + share / 2))
     return Interval(float(mean), float(mean - reach), float(mean + reach))
+
+
+def ends(
+    resampled: NDArray[np.float64], centre: NDArray[np.float64], *, sizes: Sequence[int]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Ends of the 95 % interval of a statistic of runs; equal runs give an equal interval.
+
+    They are percentiles, and Student's where a stratum has fewer than ``ENOUGH`` runs. The standard
+    error is then the root mean square of the resampled statistic's deviations from its centre,
+    times the root of runs over degrees of freedom. Strata of one run show no deviation.
+
+    Args:
+        resampled: The statistic of resampled runs, shape (resamples, points).
+        centre: The statistic of the runs, shape (points,).
+        sizes: Number of runs of each stratum.
+    """
+    from scipy.special import stdtrit
+
+    if min(sizes) >= ENOUGH:
+        low, high = np.percentile(resampled, ENDS, axis=0)
+        return low, high
+    free = max(1, sum(sizes) - len(sizes))
+    error = np.sqrt(np.mean((resampled - centre) ** 2, axis=0) * sum(sizes) / free)
+    reach = error * float(stdtrit(free, ENDS[1] / 100))
+    return centre - reach, centre + reach
 
 
 def wilson(successes: NDArray[np.bool_]) -> Interval:
@@ -181,7 +209,10 @@ def _over_runs(values: Sequence[float]) -> Interval:
     """Interquartile mean with its interval, which is unbounded for a single run."""
     if len(values) == 1:
         return Interval(values[0], -math.inf, math.inf)
-    return bootstrap(np.array(values), statistic=interquartile_means)
+    runs = np.array(values)
+    (centre,), resampled = interquartile_means(runs[None]), interquartile_means(_drawn(runs))
+    low, high = ends(resampled, centre, sizes=[len(runs)])
+    return Interval(float(centre), float(low), float(high))
 
 
 def flat(table: JSON, prefix: str = "") -> dict[str, Hashable]:

@@ -4,11 +4,20 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.faultlab.simulation import toy_algorithm
+from tests.unit.planning.worlds import late
 
+from fullrank.codes import Code
 from fullrank.config import load, to_toml
-from fullrank.runs.record import to_line
+from fullrank.config.auto_code import AutoCodeSettings
+from fullrank.config.plugins import problem_of
+from fullrank.planning.costs import Payload
+from fullrank.planning.planner import Planner
+from fullrank.planning.simulation import SimulatedRounds, observation_of, play
+from fullrank.planning.tuning import TUNING
+from fullrank.runs.record import IterationRecord, to_line
 
 from .conftest import Command
 from .test_plot import record
@@ -136,6 +145,44 @@ def test_codes_of_the_sum_are_compared_where_the_run_recovers_the_sum(
     assert added == {"fractional,tolerance=1", "fractional,tolerance=3"}
     quickest = [min(facts["expected_s"].values()) for facts in found.values()]
     assert quickest[1] <= quickest[0]
+
+
+def record_of(played: SimulatedRounds, iteration: int, code: Code, term: int) -> IterationRecord:
+    """The record of a simulated round."""
+    seen = observation_of(played, 0, code)
+    here = np.isfinite(seen.arrival_s)
+    learners = played.learners[here].tolist()
+    return record(
+        iteration, term=term, code=code.name, code_rows=code.rows, tolerance=code.tolerance,
+        rows={each: each for each in seen.learners}, received=tuple(learners),
+        compute_s=dict(zip(learners, seen.compute_s[here].tolist(), strict=True)),
+        arrival_s=dict(zip(learners, seen.arrival_s[here].tolist(), strict=True)),
+    )  # fmt: skip
+
+
+def test_the_plan_is_the_controllers_of_this_term_after_the_stragglers_have_changed(
+    fullrank: Command, tmp_path: Path
+) -> None:
+    config = load(overrides=["learners=15", "environment.agents=8", "code.name=auto"]).config
+    payload, records = Payload.of(problem_of(config)), list[IterationRecord]()
+    for term, iterations in ((1, range(5)), (2, range(5, 50))):
+        planner = Planner(AutoCodeSettings(), units=8, seed=config.seed, moved=payload.traffic)
+        plan = planner.plan(range(15))
+        for iteration in iterations:
+            world, code = late(7 if iteration < 30 else 1), plan.candidate.code
+            machines = world.cluster(payload)
+            played = play(machines, code, world.delays, iterations=[iteration], seed=0)
+            planner.observe(observation_of(played, 0, code))
+            records.append(record_of(played, iteration, code, term))
+            if (iteration + 1) % TUNING.interval == 0:
+                plan = planner.plan(range(15))
+    (tmp_path / "config.toml").write_text(to_toml(config))
+    (tmp_path / "metrics.jsonl").write_text("".join(to_line(each) + "\n" for each in records))
+    facts = json.loads(fullrank("codes", "plan", str(tmp_path), "--json").output)
+    assert (facts["code"], facts["changed"], facts["reason"]) == (
+        plan.candidate.label, plan.changed, plan.reason,
+    )  # fmt: skip
+    assert facts["expected_s"] == {each.label: each.mean_s for each in plan.forecasts}
 
 
 def test_what_cannot_be_planned_says_so(fullrank: Command, tmp_path: Path) -> None:

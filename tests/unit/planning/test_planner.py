@@ -105,6 +105,7 @@ def observe(planner: Planner, *, stopped: set[int], iterations: int) -> None:
         here = np.array([learner not in stopped for learner in range(6)])
         planner.observe(
             Observation(
+                code="cyclic,tolerance=1",
                 learners=tuple(range(6)),
                 load=code.load,
                 compute_s=np.where(here, 0.1 * code.load, np.nan),
@@ -124,6 +125,16 @@ def test_stopped_learners_are_planned_around() -> None:
     assert np.linalg.matrix_rank(plan.candidate.code.matrix[2:]) == 3
 
 
+def test_a_choice_that_the_run_does_not_follow_is_no_change() -> None:
+    """The code in use stays that of the rounds, and later choices need save no more."""
+    planner = Planner(AutoCodeSettings(), units=3, seed=0, moved=free)
+    observe(planner, stopped=set(), iterations=20)
+    observe(planner, stopped={0, 1}, iterations=35)
+    for _ in range(TUNING.changes + 1):
+        observe(planner, stopped={0, 1}, iterations=TUNING.interval)
+        assert "instead of cyclic,tolerance=1" in planner.plan(range(6)).reason
+
+
 def test_rounds_in_which_no_holder_returned_are_planned_from_too() -> None:
     """Idle learners had computed every unit of the newest code before."""
     planner = Planner(AutoCodeSettings(), units=3, seed=0, moved=free, undecodable="hedge")
@@ -131,6 +142,7 @@ def test_rounds_in_which_no_holder_returned_are_planned_from_too() -> None:
     for _ in range(20):
         planner.observe(
             Observation(
+                code="uncoded",
                 learners=(0, 1, 2),
                 load=np.ones(3, np.int64),
                 compute_s=np.full(3, np.nan),

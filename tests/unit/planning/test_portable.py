@@ -64,6 +64,7 @@ for _ in range(40):
     here = arrival_s <= round_s
     planner.observe(
         Observation(
+            code="cyclic,tolerance=1",
             learners=tuple(range(6)),
             load=code.load,
             compute_s=np.where(here, compute_s, np.nan),

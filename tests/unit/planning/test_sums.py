@@ -54,6 +54,7 @@ def observe(planner: Planner, *, late: set[int]) -> None:
     for _ in range(20):
         planner.observe(
             Observation(
+                code="cyclic,tolerance=1",
                 learners=tuple(range(6)),
                 load=code.load,
                 compute_s=compute_s,

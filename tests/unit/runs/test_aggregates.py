@@ -8,6 +8,7 @@ from scipy.stats import trim_mean
 
 from fullrank.common.errors import ConfigError
 from fullrank.runs.aggregates import (
+    OverStrata,
     Study,
     band,
     by_task,
@@ -15,6 +16,7 @@ from fullrank.runs.aggregates import (
     interquartile_mean,
     mean,
     on_grid,
+    share,
 )
 from fullrank.runs.statistics import RunResult
 
@@ -43,6 +45,22 @@ def test_a_band_contains_its_centre_and_that_of_equal_runs_is_a_line() -> None:
     assert [each.tolist() for each in band([np.ones((3, 2))], mean)] == [[1.0, 1.0]] * 3
 
 
+@pytest.mark.parametrize("tasks", [1, 3])
+@pytest.mark.parametrize("runs_each", [2, 3, 5, 8])
+@pytest.mark.parametrize("statistic", [interquartile_mean, mean])
+def test_a_band_of_few_runs_covers_the_true_mean_as_often_as_it_says(
+    tasks: int, runs_each: int, statistic: OverStrata
+) -> None:
+    values = np.random.default_rng(0).normal(size=(tasks, runs_each, 400))
+    _, low, high = band([*values], statistic)
+    assert 0.92 <= ((low <= 0) & (high >= 0)).mean() <= 0.99
+
+
+def test_a_band_of_one_run_for_each_task_is_a_line() -> None:
+    tasks = [np.zeros((1, 1)), np.ones((1, 1))]
+    assert [each.tolist() for each in band(tasks, mean)] == [[0.5]] * 3
+
+
 def test_runs_are_drawn_within_their_task() -> None:
     tasks = [np.zeros((4, 1)), np.full((4, 1), 100.0)]
     assert [each.tolist() for each in band(tasks, mean)] == [[50.0]] * 3
@@ -51,8 +69,8 @@ def test_runs_are_drawn_within_their_task() -> None:
 def test_the_probability_of_improvement_counts_pairs_of_one_task() -> None:
     first, second = np.array([[1.0], [3.0]]), np.array([[1.0], [2.0]])
     pairs = (0.5 + 0.0 + 1.0 + 1.0) / 4
-    assert band([first, second], improvement).centre.tolist() == [pairs]
-    both = band([first, second - 9.0, second, first - 9.0], improvement)
+    assert share([first, second], improvement).centre.tolist() == [pairs]
+    both = share([first, second - 9.0, second, first - 9.0], improvement)
     assert both.centre.tolist() == [(pairs + (1 - pairs)) / 2]
 
 

@@ -3,20 +3,21 @@
 import math
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import trim_mean
 from tests.unit.runs.test_record import record
 
 from fullrank.common.types import Interval
+from fullrank.runs import statistics
 from fullrank.runs.evaluations import EvaluationRecord
 from fullrank.runs.scalars import intervals, scalars
 from fullrank.runs.statistics import (
     RunResult,
-    bootstrap,
+    centre,
     difference,
     grouped,
-    interquartile_means,
     labels,
     student,
     wilson,
@@ -68,9 +69,20 @@ def test_only_common_seeds_of_one_task_have_a_difference() -> None:
 def test_the_centre_is_the_interquartile_mean_and_lies_in_its_interval(
     values: list[int],
 ) -> None:
-    interval = bootstrap(np.array(values, float), statistic=interquartile_means)
+    interval = centre(group(*map(float, values)), "team")
     assert interval.mean == trim_mean(np.array(values, float), 0.25)
-    assert min(values) <= interval.low <= interval.high <= max(values)
+    assert interval.low <= interval.mean <= interval.high
+
+
+@pytest.mark.parametrize("runs", range(2, 12))
+def test_the_interval_over_any_number_of_runs_covers_the_true_mean_as_often_as_it_says(
+    monkeypatch: pytest.MonkeyPatch, runs: int
+) -> None:
+    monkeypatch.setattr(statistics, "RESAMPLES", 1_000)
+    values = np.random.default_rng(0).normal(3.0, 2.0, size=(600, runs))
+    intervals = [centre(group(*each), "team") for each in values.tolist()]
+    covered = sum(each.low <= 3.0 <= each.high for each in intervals)
+    assert 0.92 <= covered / len(intervals) <= 0.99
 
 
 def test_the_interval_of_five_values_covers_the_true_mean_as_often_as_it_says() -> None:

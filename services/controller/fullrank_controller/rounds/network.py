@@ -10,15 +10,12 @@ from fullrank.audit.proof import Evidence
 from fullrank.codes.targets import each_unit
 from fullrank.common.errors import CodeError
 from fullrank.common.failpoints import reach
-from fullrank.config.auto_code import AutoCodeSettings, first_code
+from fullrank.config.auto_code import first_code
 from fullrank.config.tree import PluginSettings
 from fullrank.net.replay_client import ReplayClient
 from fullrank.planning.candidates import Plan
-from fullrank.planning.costs import Payload
 from fullrank.planning.grace import Grace, returns_of
-from fullrank.planning.observation import observation_of_record
-from fullrank.planning.planner import Planner
-from fullrank.planning.tuning import TUNING
+from fullrank.planning.run_planner import RunPlanner
 from fullrank.replay.samplers import Sample
 from fullrank.rounds.decoding import open_round
 from fullrank.run.assignment import RowAssignment
@@ -26,7 +23,6 @@ from fullrank.run.policies import RoundPolicies
 from fullrank.run.round import OpenRound
 from fullrank.runs.record import IterationRecord
 from fullrank.v1 import controller_pb2 as pb
-from fullrank.wiring.plugins import max_variance_of
 from fullrank_controller.learners.broadcast import Broadcaster
 from fullrank_controller.membership.member import Member
 from fullrank_controller.rounds.auditor import Auditor
@@ -54,28 +50,15 @@ class AutoCode:
         self.plan: Plan | None = None
         self._roster, self._membership = term.run.roster, term.run.membership
         config, problem = term.config, term.training.problem
-        self._payload = Payload.of(problem)
-        self._planner = Planner(
-            AutoCodeSettings(**config.code.params),
-            units=len(problem.units),
-            seed=config.seed,
-            moved=self._payload.traffic,
-            max_variance=max_variance_of(config),
-            target=problem.target,
-            faults=config.audit.byzantine,
-            undecodable=config.controller.undecodable,
-        )
+        self._planner = RunPlanner(config, problem)
         target = each_unit(len(problem.units)) if problem.target is None else problem.target
         self._membership.requested = first_code(target, rows=config.learners)
 
     async def observe(self, record: IterationRecord, assignment: RowAssignment[Member]) -> None:
         """Take a committed iteration into account; now and then make a plan."""
-        observation = observation_of_record(record, assignment.code, self._payload.traffic)
-        if observation is not None:
-            self._planner.observe(observation)
-        learners = [member.learner for member in self._roster.eligible]
-        if (record.iteration + 1) % TUNING.interval:
+        if not self._planner.observe(record, assignment.code):
             return
+        learners = [member.learner for member in self._roster.eligible]
         try:
             self.plan = plan = await asyncio.to_thread(self._planner.plan, learners)
         except CodeError as error:
