@@ -193,7 +193,7 @@ def _values(found: CmarlFindings) -> Mapping[str, Any]:
         "every_s": scale.until_s / scale.points,
         "maps": ", ".join(scale.maps),
         "seeds": len(scale.seeds),
-        "own_settings": " ".join(scale.own_settings) or "no others",
+        "own_settings": f"`{' '.join(scale.own_settings)}`" if scale.own_settings else "no others",
         "settings": " ".join(scale.settings),
         "v2_settings": " ".join(scale.v2_settings),
     }
