@@ -285,10 +285,13 @@ def lose_rows(path: Path, disk: bytes) -> None:
     path.write_bytes(content)
 
 
-def append_until_cursor(table: Table, first: int) -> None:
-    """Append three other rows by a process that dies when it has written the first cursor."""
+def cut_off_append(path: Path, table: Table, first: int, *, sync: bool) -> Table:
+    """Append three other rows until the first cursor is written, lose them, and open the table."""
+    disk = path.read_bytes()
     with Machine(3).running(), suppress(Died):
         table.append(first, -rows_of(range(first, first + 3)))
+    lose_rows(path, disk)
+    return reopened(path, sync=sync)
 
 
 def test_rows_that_were_dropped_do_not_come_back_in_any_later_crash(tmp_path: Path) -> None:
@@ -317,10 +320,7 @@ def test_rows_whose_truncation_was_cut_off_anywhere_do_not_come_back(
             table.truncate(3)
         table = reopened(path, sync=sync)
         table.truncate(3)
-        disk = path.read_bytes()
-        append_until_cursor(table, 3)
-        lose_rows(path, disk)
-        table = reopened(path, sync=sync)
+        table = cut_off_append(path, table, 3, sync=sync)
         assert table.head == 3
         assert_true(table)
 
@@ -333,12 +333,8 @@ def test_rows_whose_append_was_cut_off_do_not_come_back_in_place_of_others(
         path = tmp_path / f"{calls}.table"
         run_until_death(made(path, sync=sync), Machine(calls), [3])
         table = reopened(path, sync=sync)
-        if table.head:
-            continue
-        disk = path.read_bytes()
-        append_until_cursor(table, 0)
-        lose_rows(path, disk)
-        assert reopened(path, sync=sync).head == 0
+        if not table.head:
+            assert cut_off_append(path, table, 0, sync=sync).head == 0
 
 
 @SYNC
