@@ -63,6 +63,7 @@ def test_a_slice_ends_with_pictures_and_a_page_and_is_gone_on_with(
     monkeypatch.setattr(timing, "ROUNDS", 20)
     monkeypatch.setattr(timing, "LEARNT", 5)
     monkeypatch.setattr(speed, "ITERATION_S", 0.1)
+    monkeypatch.setattr(speed, "SERVED_S", 0.6)
     scales: dict[str, Any] = paper_of(name).scales  # type: ignore[assignment]
     monkeypatch.setitem(scales, "smoke", replace(scales["smoke"], **SLICES[name]))
     command = [name, "--output", str(tmp_path), "--only", PARTS.get(name, ""), "--seeds", "11, 12"]

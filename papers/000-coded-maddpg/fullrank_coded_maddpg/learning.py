@@ -33,7 +33,7 @@ from fullrank.environments import AgentSpec
 from fullrank.local import LocalRun
 from fullrank.replay.storage import MemoryStorage
 from fullrank.replay.table import Table
-from fullrank.runs.statistics import bootstrap
+from fullrank.runs.statistics import mean_interval
 from fullrank.training.evaluation import Act, Greedy, evaluate
 from fullrank.wiring.plugins import delays_of, environment_of
 from fullrank.wiring.training import training_of
@@ -180,7 +180,9 @@ def _played(config: RunConfig, algorithm: Algorithm) -> JSON:
     }
     with closing(environment):
         return {
-            name: bootstrap(evaluate(environment, act, EPISODES, EVALUATION_SEED).returns)._asdict()
+            name: mean_interval(
+                evaluate(environment, act, EPISODES, EVALUATION_SEED).returns
+            ).facts()
             for name, act in acts.items()
         }
 

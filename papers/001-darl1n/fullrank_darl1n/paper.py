@@ -167,6 +167,9 @@ def _values(found: Darl1nFindings) -> Mapping[str, Any]:
             "convergence": code_page.convergence_table(results, MACHINES),
         }
     values["swept"] = len(scale.most_seeds)
+    ends = {team: len(scale.end_seeds(team)) for team in scale.teams()}
+    more = [f"{team} ({count})" for team, count in ends.items() if count > len(scale.seeds)]
+    values["ends"] = "; ".join(more) or "no team"
     values["Said"] = scale.said[0].upper() + scale.said[1:]
     if trained(results, scale):
         values["learning"] = learning_table(results, scale)

@@ -250,9 +250,9 @@ class Darl1nScale:
     batch: int
     seeds: tuple[int, ...]
     more_seeds: tuple[int, ...] = ()
-    """Seeds of the distances of Sec. VII and of ``more_ends``."""
-    more_ends: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    """Sizes M, by task, of the teams whose final returns are compared by ``more_seeds``."""
+    """Seeds of the distances of Sec. VII."""
+    more_ends: Mapping[str, Mapping[str, Sequence[int]]] = field(default_factory=dict)
+    """More seeds by which the final returns of a team are compared, by task and M."""
     timed: int
     """Timed iterations behind each iteration time."""
     timed_teams: tuple[int, ...] = (3, 6, 12, 24, 48, 96)
@@ -293,8 +293,8 @@ class Darl1nScale:
 
     def end_seeds(self, team: "TeamSpec") -> tuple[int, ...]:
         """Seeds by which a team's final returns are compared."""
-        more = team.size.agents in self.more_ends.get(team.task.name, ())
-        return self.most_seeds if more else self.seeds
+        more = self.more_ends.get(team.task.name, {}).get(str(team.size.agents), ())
+        return (*self.seeds, *more)
 
     @property
     def said(self) -> str:

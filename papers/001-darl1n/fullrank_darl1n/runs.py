@@ -106,8 +106,7 @@ def fixed_return(curves: Sequence[LearningCurve]) -> float:
 
 def trials(scale: Darl1nScale, team: TeamSpec, method: str) -> list[Trial]:
     """One run for each seed."""
-    wanted = dict.fromkeys((*scale.seeds, *scale.end_seeds(team)))
-    return [trial(scale, team, method, seed) for seed in wanted]
+    return [trial(scale, team, method, seed) for seed in scale.end_seeds(team)]
 
 
 def trial(scale: Darl1nScale, team: TeamSpec, method: str, seed: int) -> Trial:

@@ -57,7 +57,7 @@ REST_S = 0.01
 TABLE_ROWS, RING_ROWS = 200_000, 20_000
 GRANT = Grant(most_rows=GROUP * (STEPS + 1), episodes=LAYOUT)
 AHEAD = 2
-WAITS, GROUPS = "queue-waits", "queue-groups"
+WAITS, GROUPS = "staging-waits", "staging-groups"
 WAYS: Final = {"memory": False, "fsync": True}
 """Acknowledgements, and whether they wait for the disk."""
 

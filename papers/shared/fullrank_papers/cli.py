@@ -13,8 +13,8 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from fullrank.cli.runs import make_directory
 from fullrank.cli.terminal import Terminal
+from fullrank.common.cores import usable_cores
 from fullrank.common.errors import ConfigError
-from fullrank.host.process import usable_cores
 from fullrank_papers.cells import Cell, CellOrigin, CellStore, Later
 from fullrank_papers.paper import Paper, missing
 
@@ -74,8 +74,7 @@ def reproduce(
         raise ConfigError(f"--scale: {paper} has no scale {scale}; its scales are {known}")
     sizes, parts = chosen.scales[scale], _parts(only, chosen)
     if seeds:
-        named = {"seeds", "more_seeds", "teams"}.intersection(each.name for each in fields(sizes))
-        sizes = replace(sizes, **dict.fromkeys(named, _seeds(seeds)))
+        sizes = seeded(sizes, _seeds(seeds))
     home = Path("papers") / chosen.folder
     directory = output or home / scale
     make_directory(directory)
@@ -96,6 +95,15 @@ def reproduce(
             workers=usable_cores(),
         )
     terminal.print(f"claims, tables and pictures: {page}", soft_wrap=True, highlight=False)
+
+
+def seeded(sizes: Any, seeds: tuple[int, ...]) -> Any:
+    """A scale with these seeds alone."""
+    known = {each.name for each in fields(sizes)}
+    own: dict[str, Any] = dict.fromkeys(known & {"seeds", "more_seeds", "teams"}, seeds)
+    if "more_ends" in known:
+        own["more_ends"] = {}
+    return replace(sizes, **own)
 
 
 def _seeds(named: str) -> tuple[int, ...]:

@@ -120,7 +120,7 @@ class FreeVirtualRun:
             self._receive(collector, collector.terms)
             self._begin_block(collector)
             if collector.learns:
-                self._learn(collector)
+                self._begin_learning(collector)
         while self._course.iteration < self._config.iterations:
             if not self._agenda.next(until_s=self._course.until_s):
                 break
@@ -258,6 +258,11 @@ class FreeVirtualRun:
         for collector in self._collectors:
             self._receive(collector, terms)
 
+    def _begin_learning(self, collector: VirtualCollector) -> None:
+        """Begin an update of a container, which counts when its time has passed."""
+        update_s = self._durations.container_update_s
+        self._agenda.after(update_s, lambda: self._learn(collector))
+
     def _learn(self, collector: VirtualCollector) -> None:
         """Update a container again and again, and publish its head from time to time."""
         container, update_s = collector.container, self._durations.container_update_s
@@ -268,4 +273,4 @@ class FreeVirtualRun:
         if now_s // self._every_s > before_s // self._every_s:
             self._facts["heads"] += container.is_sound
             container.publish()
-        self._agenda.after(update_s, lambda: self._learn(collector))
+        self._begin_learning(collector)

@@ -127,7 +127,7 @@ def _keyed_history(
     """Run until the configured iterations are committed, or the last evaluation is made.
 
     Args:
-        config: Its collectors play the blocks, one if there are none.
+        config: Its collectors play the blocks; without any the learner does, and nothing travels.
         training: Collects by blocks.
         course: Counts and evaluates.
         layout: Columns of a row.
@@ -144,6 +144,7 @@ def _keyed_history(
     warm_copies = config.collect.warmup_copies
     step_s = durations.step_s + durations.acting_s
     done_s = float(-(-lengths.sum() // warm_copies)) * step_s
+    wire_s = durations.wire_s if config.collectors.count else 0.0
     published_s, idle_s = [done_s], [done_s] * max(1, config.collectors.count)
     rollout = collector.collection
     assert isinstance(rollout, KeyedCollection)
@@ -158,14 +159,14 @@ def _keyed_history(
         sample = trainer.sample(iteration, tail=table.tail, head=table.head, first=first)
         targets = compute(table.minibatch(sample), iteration=iteration)
         lengths = _lengths_of(collected.rows, layout)
-        since_s = published_s[rollout.version_of(number)] + durations.wire_s
+        since_s = published_s[rollout.version_of(number)] + wire_s
         begin_s = done_s
         for key in () if further else plan.keys(number):
             own = lengths[plan.copies_of(key.block)]
             place = idle_s.index(min(idle_s))
             block_s = durations.block_s(own, key=(config.seed, number, key.block))
             idle_s[place] = max(idle_s[place], since_s) + block_s
-            begin_s = max(begin_s, idle_s[place] + durations.wire_s)
+            begin_s = max(begin_s, idle_s[place] + wire_s)
         done_s = begin_s + durations.update_s
         if done_s > course.until_s:
             break

@@ -125,8 +125,7 @@ def test_a_side_is_as_good_if_the_interval_of_its_lead_says_so(
 
 
 def test_final_returns_of_some_teams_are_judged_by_more_seeds_than_times() -> None:
-    more = {"grassland": [6]}
-    scale = dataclasses.replace(WHOLE, sizes=1, more_seeds=(0, 1, 2, 3, 4), more_ends=more)
+    scale = dataclasses.replace(WHOLE, sizes=1, more_ends={"grassland": {"6": [3, 4]}})
     found = contest_with([-20.0, 20.0, 0.0, 20.0, 20.0], scale)
 
     def judged(results: Results) -> dict[str, ClaimResult]:
