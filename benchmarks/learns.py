@@ -21,8 +21,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from matplotlib.figure import Figure
-
 from fullrank.cli.policies import play_episodes
 from fullrank.common.types import Interval
 from fullrank.config.toml import read_config
@@ -30,7 +28,7 @@ from fullrank.runs.checkpoint import load, saved
 from fullrank.runs.identity import CHECKPOINTS
 from fullrank.runs.record import METRICS, read_records
 from fullrank.runs.scalars import STEPS
-from fullrank.runs.statistics import bootstrap
+from fullrank.runs.statistics import mean_interval
 from fullrank.training.evaluation import Greedy
 from fullrank.wiring.training import training_of
 
@@ -80,7 +78,7 @@ def main() -> int:
     print("| seed | return | claimed, s | seconds | updates | environment steps | run, s |")
     print("|---|---|---|---|---|---|---|")
     for seed in arguments.seeds:
-        runs.append(_train(seed, options))
+        runs.append(trained(seed, options))
         for goal, claim in claims.items():
             print(_row(runs[-1], goal, claim), flush=True)
     print()
@@ -113,7 +111,8 @@ def _row(run: Trained, goal: float, claim_s: float) -> str:
     return f"| {run.seed} | {goal:.0f} | {claim_s:.0f} | {facts} | {run.whole_s:.0f} |"
 
 
-def _train(seed: int, options: Sequence[str]) -> Trained:
+def trained(seed: int, options: Sequence[str]) -> Trained:
+    """Train by the command with these options, and evaluate its checkpoints."""
     with tempfile.TemporaryDirectory() as directory:
         run = Path(directory) / "run"
         command = [sys.executable, "-m", "fullrank", "train", "--run-dir", str(run)]
@@ -147,7 +146,7 @@ def _curve(run: Path, started: float) -> list[Point]:
                 updates=updates,
                 steps=training.collector.warmup + collected,
                 seconds=path.stat().st_mtime - started,
-                result=bootstrap(played.returns),
+                result=mean_interval(played.returns),
             )
         )
         reached = reached or points[-1].result.mean >= max(GOALS)
@@ -156,6 +155,8 @@ def _curve(run: Path, started: float) -> list[Point]:
 
 def _draw(runs: Sequence[Trained], path: Path) -> None:
     """Greedy returns by update, beside the known ones."""
+    from matplotlib.figure import Figure  # which ``one_device.py`` may lack
+
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()
     for run in runs:

@@ -39,7 +39,7 @@ from matplotlib.figure import Figure
 
 from fullrank.common.types import Interval
 from fullrank.environments.base import make_environment
-from fullrank.runs.statistics import bootstrap
+from fullrank.runs.statistics import mean_interval
 from fullrank.training.evaluation import Act, Greedy, evaluate
 from fullrank.training.references import GOOD, RANDOM, STILL, references
 
@@ -157,7 +157,7 @@ def _times() -> tuple[float, float]:
 def played(act: Act) -> Interval:
     """Mean return of the episodes that everyone plays."""
     environment = make_environment(TASK, agents=AGENTS, copies=50)
-    return bootstrap(evaluate(environment, act, EPISODES, EVALUATION_SEED).returns)
+    return mean_interval(evaluate(environment, act, EPISODES, EVALUATION_SEED).returns)
 
 
 def known() -> dict[str, float]:

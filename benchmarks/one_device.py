@@ -1,175 +1,349 @@
 """Claim: on one device a unit's bits do not depend on company, and equal the CPU's up to 1e-5.
 
-For a host with a CUDA device: ``make gpu`` runs it, ``make bench ARGS=one_device`` also writes its
-section. A CPU runs small sizes (``--device cpu``). Teams have the sizes of Rover Tower, networks
-the width of multi-GPU MADDPG (paper 004). All times are wall times of whole updates, sample and
-optimiser included.
+The measurements of ``tools/gpu.py`` (``make gpu``), each a part that takes a process of its own and
+prints rows as lines of JSON. Times are wall times, medians of a few calls, sample and optimiser
+included; ``times`` is a row's time over Fullrank's on the same device, so above 1 is slower.
+Without arguments it measures the claim on a CPU, at sizes that show that the program runs.
 
-1. Bits of units alone, in threes, and all together; errors against the CPU, relative to the largest
-   entry.
-2. Agent-updates a second by agents and minibatch, and their share of the device's float32 peak, the
-   rate of a large product in the same process. Beside them the same update agent by agent, by
-   autograd, and TorchRL's (``torchrl_maddpg.py``; skipped if ``torchrl`` cannot be imported).
+* ``company M H B``: bits of units alone, in threes, and all together; errors against the CPU,
+  relative to the largest entry of a unit.
+* ``updates M H B``: MADDPG's update beside that of TorchRL, with its buffer on the device, and of
+  JAX, one compiled update a call and a scan of them (``jax_teams.py``).
+* ``aps M H B``: agent-updates a second, the measure of multi-GPU MADDPG (paper 004), their share of
+  the float32 peak, the rate of a large product in the same process, and what the paper says.
+* ``overlap M H B``: whole runs that play beside the update, and before it.
+* ``qmix EPISODES STEPS``: its update on 3m in one unit and in eight, beside TorchRL's, JAX's and
+  one in PyMARL's way.
+* ``ippo N``: ``examples/three_agents.toml`` on the device and on the CPU.
+* ``whole N``: iterations a second of ``fullrank train --local`` with its defaults, on the device
+  and on the CPU, and of the same run in JAX.
+* ``goals N RETURN...``: seconds from the start of the process until the default run, and the same
+  in JAX, reach each return in at most N iterations (``goals.py``).
+* ``services N``: four learners on the device, without a straggler and with one a tenth of a second
+  late, and one process there; all commit the same bits.
+* ``ranks N H B``: one process on one card, and two ranks on two cards by nccl.
 
     python benchmarks/one_device.py
 """
 
 import argparse
+import json
+import os
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
+import pymarl_qmix
+import qmix_update
 from fast_update import Fullrank, Workload, torchrl
 from fullrank.algorithms import Algorithm, EnvironmentSpec
-from fullrank.algorithms.actor_critic import ActorCritic
-from fullrank.algorithms.devices import device_of
+from fullrank.algorithms.devices import placed, visible
 from fullrank.algorithms.maddpg import MADDPG
-from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray
 from fullrank.environments import make_environment
 from fullrank.networks.fused.kernels import Kernel
 from fullrank.training.worker import probe_batch
+from goals import NAVIGATOR_OF_THREE, goals, goals_in_jax, run_in_jax
 
+ROOT = Path(__file__).resolve().parents[1]
+PUBLISHED = ROOT / "papers/004-multi-gpu-maddpg/fullrank_multi_gpu/published.toml"
 NEAR = 1e-5
 """Largest error against the CPU, relative to the largest entry of a unit."""
-SIZES = {
-    "cuda": ((8, 16, 32, 64), (512, 1024, 2048, 4096), 1024, 8192),
-    "cpu": ((4, 8), (128, 512), 64, 1024),
-}
-"""Agents, minibatches, width of the networks, and side of the matrices whose product is the peak;
-those of a CPU only show that the program runs."""
 CAPACITY = 10_000
 """Transitions in the tables that minibatches are drawn from."""
+ROUNDS, SIDE = 5, {"cuda": 8192, "cpu": 1024}
+"""Calls whose median counts, and side of the matrices whose product is the peak."""
+
+Row = dict[str, Any]
+Players = Callable[[], Iterable[tuple[str, Callable[[], object], int]]]
+"""Makes players: name, call, and number of updates in it."""
 
 
-def workload(agents: int, batch: int, hidden: int) -> Workload:
-    """Alike agents that see as much as the rovers of a Rover Tower."""
-    tower = make_environment("rover_tower", agents=agents, copies=1)
-    observation = max(agent.observation_size for agent in tower.agents)
+def workload(agents: int, hidden: int, batch: int) -> Workload:
+    """Alike agents that see as much as three navigators, or as the rovers of a Rover Tower."""
+    tower = make_environment("rover_tower", agents=max(4, agents), copies=1)
+    rover = max(agent.observation_size for agent in tower.agents)
+    observation = NAVIGATOR_OF_THREE if agents == 3 else rover
     return Workload(
         agents=agents, observation=observation, hidden=hidden, batch=batch, capacity=CAPACITY
     )
 
 
-def seconds(action: Callable[[], object], device: torch.device, *, rounds: int) -> float:
-    """Median wall time of a call, the device's work included, after one that warms up."""
+def seconds(action: Callable[[], object], device: str) -> tuple[float, float]:
+    """Median wall time of a call, the device's work included, and that of the first one."""
     times = []
-    for _ in range(1 + rounds):
-        _wait(device)
+    for _ in range(2 + ROUNDS):
         began = time.perf_counter()
         action()
-        _wait(device)
+        if device != "cpu":
+            torch.cuda.synchronize(device)
         times.append(time.perf_counter() - began)
-    return statistics.median(times[1:])
+    return statistics.median(times[2:]), times[0]
 
 
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+def compared(players: Mapping[str, Players], device: str, *, own_s: float = 0.0) -> Iterator[Row]:
+    """Time all players; a peer that is not installed, or fails, is a row that says why.
+
+    Args:
+        players: They, by the name of their package.
+        device: Where they compute.
+        own_s: Time to compare with; by default that of the first player.
+    """
+    for source, made in players.items():
+        try:
+            for name, call, updates in made():
+                median_s, first_s = seconds(call, device)
+                own_s = own_s or median_s / updates
+                times, ms = round(median_s / updates / own_s, 4), 1e3 * median_s / updates
+                yield {"times": times, "player": name, "ms": ms, "first_s": round(first_s, 2)}
+        except Exception as error:
+            if source == "Fullrank":  # a peer's failure is its own
+                raise
+            how = "skipped" if isinstance(error, ImportError) else "failed"
+            yield {"player": source, how: f"{type(error).__name__}: {error}"[:200]}
 
 
-def peak(device: torch.device, *, size: int) -> float:
-    """Rate of a product of two float32 matrices, GFLOP/s."""
-    a, b = (torch.randn(size, size, device=device) for _ in range(2))
-    with Kernel("default").active():
-        return 2e-9 * size**3 / seconds(lambda: torch.mm(a, b), device, rounds=5)
+def updates(device: str, agents: int, hidden: int, batch: int) -> Iterator[Row]:
+    load = workload(agents, hidden, batch)
+
+    def jax() -> Iterable[Any]:
+        from jax_teams import Team, maddpg
+
+        return maddpg(Team(agents, load.observation, hidden, batch))
+
+    yield from compared({**_torch_players(load, device), "JAX": jax}, device)
 
 
-def errors(load: Workload, device: str) -> tuple[bool, float]:
-    """Whether no unit's bits depend on company, and the largest error against the CPU."""
-    config, environment = _config(load), EnvironmentSpec(agents=load.specs())
-    here = config.make(environment, seed=0, device="cpu")
-    there = config.make(environment, seed=0, device=device)
-    batch = probe_batch(here.problem, environment.layout, seed=0)
-    every = range(load.agents)
-    together = dict(_computed(there, batch, every))
-    chosen = sorted({0, load.agents // 2, load.agents - 1})
-    companies = [*([unit] for unit in chosen), chosen[::-1], [*every][::-1]]
-    equal = all(
-        np.array_equal(update, together[unit])
-        for company in companies
-        for unit, update in _computed(there, batch, company)
-    )
-    error = max(
-        float(np.abs(together[unit] - update).max() / np.abs(update).max())
-        for unit, update in _computed(here, batch, chosen)
-    )
-    return equal, error
-
-
-def _config(load: Workload) -> MADDPG:
-    return MADDPG(batch_size=load.batch, hidden=load.hidden)
-
-
-def _computed(
-    algorithm: Algorithm, batch: FloatArray, units: Sequence[int]
-) -> Iterator[tuple[int, FloatArray]]:
-    return algorithm.gradients.compute(batch, units, iteration=0)
-
-
-def players(load: Workload, device: str) -> dict[str, Callable[[], object]]:
-    """An update of the whole team by each player."""
+def _torch_players(load: Workload, device: str) -> dict[str, Players]:
     return {
-        "fullrank": Fullrank(load, device=device).update,
-        "agent by agent": Fullrank(load, device=device, make=ActorCritic.make).update,
-        **torchrl(load, device=device),
+        "Fullrank": lambda: [("Fullrank", Fullrank(load, device=device).update, 1)],
+        "TorchRL": lambda: [("TorchRL", torchrl(load, device=device), 1)],
     }
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="The update on one device.")
-    parser.add_argument("--device", default="auto", help="cuda, cuda:K, cpu or auto")
-    parser.add_argument("--rounds", type=int, default=5, help="updates, the median counts")
-    chosen = parser.parse_args(arguments)
-    try:
-        device = device_of(chosen.device, setting="--device")
-    except ConfigError as error:
-        parser.error(str(error))
-    if device.type == "cpu":
-        torch.set_num_threads(1)
-    agents, batches, hidden, side = SIZES[device.type]
-    rate, name = peak(device, size=side), str(device)
-    print(f"{_named(device)}: float32 peak {rate:,.0f} GFLOP/s; networks of width {hidden}\n")
-    holds = _errors([workload(M, batches[0], hidden) for M in agents], name)
-    _rates(
-        [workload(M, B, hidden) for M in agents for B in batches],
-        device,
-        rate=rate,
-        rounds=chosen.rounds,
+def aps(device: str, agents: int, hidden: int, batch: int) -> Iterator[Row]:
+    load, rate = workload(agents, hidden, batch), peak(device)
+    figure = tomllib.loads(PUBLISHED.read_text())["figure_6"]
+    said = {(M, B): f"two H100 {speed} of one" for M, B, speed in figure}
+    for row in compared(_torch_players(load, device), device):
+        if "ms" in row:
+            update_s = 1e-3 * row["ms"]
+            row["aps"] = round(agents * batch / update_s)
+            row["of_peak"] = round(load.gflop(zeros=False) / update_s / rate, 3)
+            row["paper"] = said.get((agents, batch), "not given")
+        yield row
+
+
+def peak(device: str) -> float:
+    """Rate of a product of two float32 matrices, GFLOP/s."""
+    size = SIDE[device.partition(":")[0]]
+    a, b = (torch.randn(size, size, device=device) for _ in range(2))
+    with Kernel("default").active():
+        return 2e-9 * size**3 / seconds(lambda: torch.mm(a, b), device)[0]
+
+
+def overlap(device: str, agents: int, hidden: int, batch: int) -> Iterator[Row]:
+    sizes = (f"environment.agents={agents}", f"algorithm.hidden={hidden}")
+    words = ("environment.name=rover_tower", *sizes, f"algorithm.batch_size={batch}")
+    lags = {"play, then update": 0, "play beside": 1}
+    yield from ratios(
+        {
+            name: trained(device, 40, "--local", words=(*words, f"collect.lag={lag}"))
+            for name, lag in lags.items()
+        }
     )
-    return int(not holds)
 
 
-def _errors(loads: Sequence[Workload], device: str) -> bool:
-    print("| agents | B | equal bits in any company | error against the CPU |\n|---|---|---|---|")
+def ratios(rows: Mapping[str, Row]) -> Iterator[Row]:
+    """Compare whole runs with the first one."""
+    first = next(iter(rows.values()))["ms"]
+    for player, row in rows.items():
+        yield {"times": round(row["ms"] / first, 4), "player": player, **row}
+
+
+def qmix(device: str, episodes: int, steps: int) -> Iterator[Row]:
+    load = qmix_update.WORKLOADS[0]
+    team = {"agents": load.agents, "inputs": load.inputs, "state": load.state}
+    sizes = {**team, "actions": load.actions, "episodes": episodes, "steps": steps, "hidden": 64}
+    ours = partial(qmix_update.make_update, load, lengths=[steps] * episodes, device=device)
+
+    def torchrl() -> Iterable[Any]:
+        from torchrl_qmix import make_update
+
+        with torch.device(device):
+            return [("TorchRL", make_update(**sizes), 1)]
+
+    def pymarl() -> Iterable[Any]:
+        with torch.device(device):
+            return [("PyMARL's way", pymarl_qmix.make_update(**sizes), 1)]
+
+    def jax() -> Iterable[Any]:
+        from jax_teams import qmix
+
+        return qmix(**sizes)
+
+    def own() -> Iterable[Any]:
+        return [(f"Fullrank, units: {units}", ours(units=units), 1) for units in (1, 8)]
+
+    players = {"Fullrank": own, "TorchRL": torchrl, "PyMARL": pymarl, "JAX": jax}
+    several_ms = 0.0
+    for row in compared(players, device):
+        yield row
+        if row["player"] == "Fullrank, units: 8":
+            several_ms = row["ms"]
+        elif several_ms and "ms" in row:
+            times = round(row["ms"] / several_ms, 4)
+            yield {"times": times, "player": f"{row['player']}, to 8 units", "ms": row["ms"]}
+
+
+def ippo(device: str, iterations: int) -> Iterator[Row]:
+    example = str(ROOT / "examples/three_agents.toml")
+    yield from ratios(on_both(device, iterations, "--config", example))
+
+
+def on_both(device: str, iterations: int, *options: str) -> dict[str, Row]:
+    """Train in one process on the device and on the CPU."""
+    places = (device, "cpu")
+    return {f"on {place}": trained(place, iterations, "--local", *options) for place in places}
+
+
+def whole(device: str, iterations: int) -> Iterator[Row]:
+    rows = on_both(device, iterations)
+    yield from ratios(rows)
+
+    def jax() -> Iterable[Any]:
+        return [("JAX", run_in_jax(iterations)[0], iterations)]
+
+    yield from compared({"JAX": jax}, device, own_s=1e-3 * rows[f"on {device}"]["ms"])
+
+
+def services(device: str, iterations: int) -> Iterator[Row]:
+    words, late = ("--learners", "4", "--code", "cyclic"), ("--stragglers", "1", "--delay", "0.1")
+    runs = {"none late": words, "one late": (*words, *late), "in one process": ("--local",)}
+    stepping = (f"controller.device={device}",)
+    yield from alike(
+        {name: trained(device, iterations, *own, words=stepping) for name, own in runs.items()}
+    )
+
+
+def alike(rows: Mapping[str, Row]) -> Iterator[Row]:
+    """Compare whole runs that have to commit the same bits."""
+    equal = len({row["digest"] for row in rows.values()}) == 1
+    yield from ({**row, "holds": equal} for row in ratios(rows))
+
+
+def ranks(device: str, iterations: int, hidden: int, batch: int) -> Iterator[Row]:
+    if visible() < 2:
+        yield {"player": "two cards", "skipped": f"{visible()} CUDA devices: no nccl, no two cards"}
+        return
+    sizes = (f"algorithm.hidden={hidden}", f"algorithm.batch_size={batch}")
+    tower = ("environment.name=rover_tower", "environment.agents=8", *sizes)
+    runs = {"one card": (device, 1), "two cards": ("cuda", 2)}
+    yield from alike(
+        {
+            name: trained(place, iterations, "--local", words=(*tower, f"ranks.count={count}"))
+            for name, (place, count) in runs.items()
+        }
+    )
+
+
+def trained(device: str, iterations: int, *options: str, words: Sequence[str] = ()) -> Row:
+    """Train by the command line; medians of the later half of the iterations.
+
+    Raises:
+        RuntimeError: The run failed; the message is its last line.
+    """
+    settings = (f"compute.device={device}", "metrics.greedy_share=0", *words)
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "fullrank", "train", "--run-dir", f"{folder}/run"]
+        command += ["--iterations", str(iterations), *options]
+        command += [word for setting in settings for word in ("--set", setting)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError((done.stderr or done.stdout).strip().splitlines()[-1])
+        lines = Path(folder, "run/metrics.jsonl").read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+    late = records[len(records) // 2 :]
+
+    def median(key: str) -> float:
+        return float(statistics.median(record[key] for record in late))
+
+    return {
+        "ms": 1e3 * median("iteration_s"),
+        "per_s": round(1 / median("iteration_s"), 1),
+        "update_ms": 1e3 * median("update_s"),
+        "play_ms": 1e3 * median("play_s"),
+        "aps": round(median("agent_updates_per_s")),
+        "digest": records[-1]["update_digest"],
+    }
+
+
+def company(device: str, agents: int = 8, hidden: int = 64, batch: int = 128) -> Iterator[Row]:
+    load = workload(agents, hidden, batch)
+    config, environment = (
+        MADDPG(batch_size=load.batch, hidden=load.hidden),
+        EnvironmentSpec(agents=load.specs()),
+    )
+    here, there = (config.make(environment, seed=0, device=place) for place in ("cpu", device))
+    rows = probe_batch(here.problem, environment.layout, seed=0)
+
+    def computed(algorithm: Algorithm, units: Iterable[int]) -> Iterator[tuple[int, FloatArray]]:
+        return algorithm.gradients.compute(rows, [*units], iteration=0)
+
+    together = dict(computed(there, range(agents)))
+    chosen = sorted({0, agents // 2, agents - 1})
+    companies = [*([unit] for unit in chosen), chosen[::-1], [*range(agents)][::-1]]
+    equal = all(
+        np.array_equal(update, together[unit])
+        for units in companies
+        for unit, update in computed(there, units)
+    )
+    error = max(
+        float(np.abs(together[unit] - update).max() / np.abs(update).max())
+        for unit, update in computed(here, chosen)
+    )
+    holds = equal and error <= NEAR
+    yield {
+        "player": "equal bits in company" if equal else "OTHER BITS",
+        "error": error,
+        "holds": holds,
+    }
+
+
+PARTS: dict[str, Callable[..., Iterator[Row]]] = {
+    part.__name__: part
+    for part in (
+        *(updates, aps, overlap, qmix, ippo, whole, goals, goals_in_jax, services, ranks),
+        company,
+    )
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="A measurement on one device.")
+    parser.add_argument("--device", default="cpu", help="cuda, cuda:K or cpu")
+    parser.add_argument("part", nargs="?", default="company", choices=list(PARTS))
+    parser.add_argument("sizes", nargs="*", type=int, help="the part's own, in its order")
+    chosen = parser.parse_args(arguments)
+    device = placed(chosen.device, devices=visible(), accelerated=True, setting="--device")
+    if device == "cpu":
+        torch.set_num_threads(1)
+    os.environ.setdefault("JAX_PLATFORMS", device.partition(":")[0])  # no other one in its place
     holds = True
-    for load in loads:
-        equal, error = errors(load, device)
-        holds &= equal and error <= NEAR
-        print(f"| {load.agents} | {load.batch} | {'yes' if equal else 'NO'} | {error:.1e} |")
-    return holds
-
-
-def _rates(loads: Sequence[Workload], device: torch.device, *, rate: float, rounds: int) -> None:
-    print("\n| agents | B | player | ms | agent-updates/s | share of the peak |")
-    print("|---|---|---|---|---|---|")
-    for load in loads:
-        for name, update in players(load, str(device)).items():
-            update_s = seconds(update, device, rounds=rounds)
-            share = load.gflop(zeros=False) / update_s / rate
-            print(
-                f"| {load.agents} | {load.batch} | {name} | {1e3 * update_s:.2f} "
-                f"| {load.agents * load.batch / update_s:,.0f} | {share:.2f} |",
-                flush=True,
-            )
-    print()
-
-
-def _named(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else "one CPU thread"
+    for row in PARTS[chosen.part](device, *chosen.sizes):
+        print(json.dumps(row), flush=True)
+        holds &= bool(row.get("holds", True))
+    return int(not holds)
 
 
 if __name__ == "__main__":

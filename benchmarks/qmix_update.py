@@ -28,6 +28,7 @@ from fullrank.algorithms.qmix import QMIX
 from fullrank.common.types import FloatArray
 from fullrank.environments.base import AgentSpec, Discrete
 from fullrank.replay.episodes import EpisodeLayout
+from fullrank.training.centralised import Centralised
 
 EPISODES, HIDDEN, UNITS = 32, 64, 8
 MOST_PRICE = 1.15
@@ -72,9 +73,17 @@ def episodes(layout: EpisodeLayout, lengths: list[int]) -> FloatArray:
 
 
 def make_update(
-    load: Workload, *, units: int, lengths: list[int], hypernet_layers: int = 2
+    load: Workload,
+    *,
+    units: int,
+    lengths: list[int],
+    hypernet_layers: int = 2,
+    device: str = "cpu",
 ) -> Callable[[], None]:
-    """Return one update: the gradients of all units, their sum and the optimiser's step."""
+    """Return one update: the gradients of all units, their sum and the optimiser's step.
+
+    On a device it is what a run in one process does there, with digests and reports.
+    """
     agents = tuple(
         AgentSpec(
             name=f"agent_{i}",
@@ -84,13 +93,17 @@ def make_update(
         for i in range(load.agents)
     )
     config = QMIX(
-        batch_size=EPISODES, hidden=HIDDEN, micro_batches=units, hypernet_layers=hypernet_layers
+        batch_size=len(lengths), hidden=HIDDEN, micro_batches=units, hypernet_layers=hypernet_layers
     )
     environment = EnvironmentSpec(agents=agents, state_size=load.state)
-    algorithm = config.make(environment, seed=0, device="cpu")
+    algorithm = config.make(environment, seed=0, device=device)
     layout = algorithm.problem.episodes
     assert layout is not None
     rows = episodes(layout, lengths)
+    central = Centralised(algorithm.problem, algorithm.gradients, seed=0)
+
+    def update_there() -> None:
+        algorithm.optimiser.step(central.compute(rows, iteration=0).updates)
 
     def update() -> None:
         computed = algorithm.gradients.compute(rows, range(units), iteration=0)
@@ -98,7 +111,7 @@ def make_update(
         total = updates.sum(axis=0, keepdims=True, dtype=np.float64)
         algorithm.optimiser.step(total.astype(np.float32))
 
-    return update
+    return update if device == "cpu" else update_there
 
 
 def medians(updates: dict[str, Callable[[], None]], rounds: int) -> dict[str, float]:

@@ -28,6 +28,7 @@ from fullrank.algorithms.problem import DataMode, Problem, Section, Unit
 from fullrank.algorithms.roles import Algorithm, Memory
 from fullrank.codes import codes, make_code
 from fullrank.common.errors import CodeError
+from fullrank.common.rows import Rows
 from fullrank.common.seeding import stream
 from fullrank.common.types import BoolArray, FloatArray, UnitIndex
 from fullrank.common.updates import snap
@@ -89,7 +90,7 @@ class Constant:
     def fingerprint(self) -> str:
         return "constant"
 
-    def step(self, targets: FloatArray) -> Mapping[str, float]:
+    def step(self, targets: Rows) -> Mapping[str, float]:
         return {}
 
     def state(self) -> Mapping[str, np.ndarray[Any, Any]]:

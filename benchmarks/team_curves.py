@@ -40,7 +40,7 @@ from fullrank.common.types import BoolArray, FloatArray
 from fullrank.config import RunConfig, load
 from fullrank.local import LocalIteration, LocalRun
 from fullrank.runs import checkpoint
-from fullrank.runs.statistics import bootstrap, wilson
+from fullrank.runs.statistics import mean_interval, wilson
 from fullrank.training.evaluation import Greedy, evaluate_and_close
 from fullrank.wiring.plugins import environment_of
 
@@ -177,7 +177,7 @@ def _evaluated(
     act = Sampled(actor, len(environment.agents)) if arm.sampled else Greedy(actor)
     played = evaluate_and_close(environment, act, arm.episodes, EVALUATION_SEED)
     if arm.shares or played.won is None:
-        result = bootstrap(played.returns / max(arm.shares, 1))
+        result = mean_interval(played.returns / max(arm.shares, 1))
     else:
         result = wilson(played.won)
     value, low, high = (round(float(each), 4) for each in result)
@@ -295,7 +295,7 @@ def beside(arms: Mapping[str, Arm], teams: Mapping[str, Sequence[Team]]) -> bool
         common = sorted(set.intersection(*map(set, curves)))
         values = np.array([[curve[updates].value for updates in common] for curve in curves])
         best = values[:, int(values.mean(axis=0).argmax())]
-        result, known = bootstrap(best), arms[name].published
+        result, known = mean_interval(best), arms[name].published
         played = min(curve[common[-1]].steps for curve in curves) / 1e6
         row = f"| {name.replace('/', ' | ')} | {len(own)} | {played:.2f} | {result}"
         if not known:

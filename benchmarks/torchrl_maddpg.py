@@ -72,7 +72,9 @@ def _loss(agents: int, observation: int, actions: int, hidden: int) -> DDPGLoss:
     return loss
 
 
-def _buffer(agents: int, observation: int, actions: int, batch: int, capacity: int) -> Any:
+def _buffer(
+    agents: int, observation: int, actions: int, batch: int, capacity: int, device: str
+) -> Any:
     """Build a full buffer of the entries that BenchMARL's collector stores for one group."""
 
     def transitions(size: int) -> TensorDict:
@@ -91,7 +93,7 @@ def _buffer(agents: int, observation: int, actions: int, batch: int, capacity: i
         return TensorDict({"agents": now, "next": {"agents": after}}, batch_size=[size])
 
     buffer = TensorDictReplayBuffer(
-        storage=LazyTensorStorage(capacity),
+        storage=LazyTensorStorage(capacity, device=device),
         sampler=RandomSampler(),
         batch_size=batch,
         priority_key=("agents", "td_error"),
@@ -114,7 +116,7 @@ def make_update(
 ) -> Callable[[], None]:
     """Build a model update of all agents with its sample, as BenchMARL's optimiser loop."""
     loss = _loss(agents, observation, actions, hidden).to(device)
-    buffer = _buffer(agents, observation, actions, batch, capacity)
+    buffer = _buffer(agents, observation, actions, batch, capacity, device)
     updater = SoftUpdate(loss, tau=0.01)
     parameters = {
         "loss_actor": list(loss.actor_network_params.flatten_keys().values()),
@@ -123,7 +125,7 @@ def make_update(
     optimisers = {name: torch.optim.Adam(p, lr=0.01) for name, p in parameters.items()}
 
     def update() -> None:
-        sample = buffer.sample().to(device)
+        sample = buffer.sample()
         values = loss(sample)
         logged = values.detach()
         for name, optimiser in optimisers.items():

@@ -37,7 +37,7 @@ class _Agent(nn.Module):
 def make_update(
     *, agents: int, inputs: int, state: int, actions: int, episodes: int, steps: int, hidden: int
 ) -> Callable[[], None]:
-    """Return one update on a random batch of episodes of equal length."""
+    """Return one update on a random batch of episodes of equal length, on the default device."""
     torch.manual_seed(0)
     network = TensorDictModule(
         _Agent(inputs, hidden, actions),
@@ -49,8 +49,9 @@ def make_update(
         out_keys=[("agents", name) for name in ("action", "action_value", "chosen_action_value")],
         action_space="categorical",
     )
+    place = torch.get_default_device()
     mixer = TensorDictModule(
-        QMixer(state_shape=(state,), mixing_embed_dim=32, n_agents=agents, device="cpu"),
+        QMixer(state_shape=(state,), mixing_embed_dim=32, n_agents=agents, device=place),
         in_keys=[("agents", "chosen_action_value"), "state"],
         out_keys=["chosen_action_value"],
     )

@@ -24,8 +24,11 @@ from fullrank.algorithms import (
     pqn,
     values,
 )
-from fullrank.networks import adam
-from fullrank.networks.fused import gradients
+from fullrank.networks import heads
+from fullrank.networks.fused import cuda, minibatch, unit_batch
+from fullrank.training import centralised
+
+from .paths import PATHS
 
 DEVICE = "meta"
 """The only device type besides the CPU that a build of torch without CUDA can index."""
@@ -65,10 +68,29 @@ class PretendedDevice(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._shapes = FakeTensorMode(allow_non_fake_inputs=True)
         for module in _COMPUTING:
             monkeypatch.setattr(module, "device_of", lambda name, **_: torch.device(name))
-        columns = gradients.BLOCK_COLUMNS
-        monkeypatch.setitem(columns, DEVICE, columns["cuda"])
-        monkeypatch.setattr(adam, "steps_at_once", lambda device: device.type == DEVICE)
-        monkeypatch.setattr(gradients, "snaps_on", lambda device: device.type == DEVICE)
+        for sizes in (minibatch.BLOCK_COLUMNS, unit_batch.ENTRIES):
+            monkeypatch.setitem(sizes, DEVICE, sizes["cuda"])
+        for module, path in PATHS:
+            monkeypatch.setattr(module, path, lambda device: device.type == DEVICE)
+        monkeypatch.setattr(centralised, "row_digests", _digests)
+        monkeypatch.setattr(heads, "draws_there", lambda device: device.type == DEVICE)
+        monkeypatch.setattr(heads, "fill_gumbel", lambda out, keys, size: out)
+        monkeypatch.setattr(cuda.Graphs, "run", self._run)
+        self._captures = False
+
+    def capture(self, compute: Callable[[], Any]) -> None:
+        """Compute what is captured, which may neither wait for the device nor copy to it."""
+        self._captures = True
+        try:
+            compute()
+        finally:
+            self._captures = False
+
+    def _run(self, key: Any, compute: Any, *, draw: Any, check_cancelled: Any) -> None:
+        """Launch a computation and capture it; see ``Graphs.run``."""
+        noise = draw().to(DEVICE)
+        compute(noise.clone, check_cancelled)
+        self.capture(lambda: compute(noise.clone, check_cancelled))
 
     def __torch_dispatch__(
         self,
@@ -83,6 +105,13 @@ class PretendedDevice(TorchDispatchMode):  # type: ignore[no-untyped-call]
         to = torch.device(kwargs.get("device") or "cpu").type
         if DEVICE not in (to, *(tensor.device.type for tensor in tensors)):
             return func(*args, **kwargs)
+        moves = func in (_aten.copy_.default, _aten._to_copy.default)
+        waits = func in _READ and func is not torch.ops.prim.device.default
+        if moves:
+            named = torch.device(kwargs.get("device") or tensors[0].device).type
+            waits = len({named, *(tensor.device.type for tensor in tensors)}) > 1
+        if self._captures and waits:
+            raise RuntimeError(f"{func} waits or copies, which cannot be captured")
         if func in _READ:
             return _READ[func]
         if func is _aten.detach_.default:  # ends ``torch.tensor``
@@ -93,7 +122,6 @@ class PretendedDevice(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return result
         if func.overloadpacket in _PRODUCTS and _may_be_tf32():
             raise RuntimeError(f"{func} may round to TF32")
-        moves = func in (_aten.copy_.default, _aten._to_copy.default)
         if not moves and any(tensor.device.type == "cpu" and tensor.dim() for tensor in tensors):
             raise RuntimeError(f"{func} needs tensors on the same device")
         with self._shapes:
@@ -103,14 +131,25 @@ class PretendedDevice(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
 
+def _digests(rows: torch.Tensor, length: int) -> torch.Tensor:
+    """Stand for digests, of which a kernel has no shapes without hardware."""
+    return rows.new_zeros(len(rows), 16, dtype=torch.uint8)
+
+
 @contextmanager
-def pretended_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Pretend a device within the block, in a process that would let all products be TF32."""
+def pretended_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Callable[[Callable[[], Any]], None]]:
+    """Pretend a device within the block, in a process that would let all products be TF32.
+
+    Yields:
+        ``PretendedDevice.capture``.
+    """
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")  # as a plug-in may; cuDNN does so by default
     try:
-        with PretendedDevice(monkeypatch):
-            yield
+        with PretendedDevice(monkeypatch) as pretended:
+            yield pretended.capture
     finally:
         torch.set_float32_matmul_precision(before)
 

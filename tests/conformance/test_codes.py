@@ -5,6 +5,7 @@ import pytest
 from tests.registries import shipped
 
 from fullrank.codes import codes, make_code
+from fullrank.common.errors import CodeError
 from fullrank.conformance import CodeLaws
 from fullrank.conformance.codes import CodeSubject
 
@@ -22,3 +23,11 @@ class TestCodes(CodeLaws):
 def test_another_seed_gives_another_random_code(name: str) -> None:
     first, second = (make_code(name, rows=24, units=12, seed=s).matrix for s in (0, 1))
     assert not np.array_equal(first, second)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in shipped(codes) if codes.get(name).tolerating(0) is not None]
+)
+def test_a_negative_tolerance_is_refused(name: str) -> None:
+    with pytest.raises(CodeError, match=f"{name} needs tolerance >= 0: -1"):
+        codes.build(name, **(codes.get(name).tolerating(-1) or {}))

@@ -3,33 +3,53 @@
 Tests marked ``gpu`` need a device: ``make gpu``.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
-from fullrank.algorithms import fused_values
+from fullrank.algorithms import Algorithm, devices
 from fullrank.algorithms.actor_critic import ActorCritic
+from fullrank.algorithms.base import layout_of
+from fullrank.algorithms.devices import CopiedGradients
 from fullrank.algorithms.trajectories import ENTRIES
 from fullrank.algorithms.updates import Entries
+from fullrank.codes.targets import target_sizes
+from fullrank.common.errors import Unsound
+from fullrank.common.rows import Rows
 from fullrank.common.types import Array, FloatArray
+from fullrank.config import load, to_toml
 from fullrank.conformance.subjects import computed, random_updates, units_of
+from fullrank.net.codec import encode_environment
 from fullrank.networks import adam
-from fullrank.networks.fused import gradients, unit_batch
+from fullrank.networks.fused import gradients
+from fullrank.networks.fused.cuda import DeviceRows, Graphs, OnFixedBuffers
+from fullrank.networks.fused.maddpg import FusedMADDPG
 from fullrank.networks.parameters import GroupedParameters
+from fullrank.rounds.reports import reporter_of
+from fullrank.rounds.verification import digests_of
+from fullrank.training.centralised import Centralised, OnDevice
+from fullrank.training.worker import AssignedRow, probe_batch, probe_of
+from fullrank.v1 import controller_pb2 as pb
+from fullrank.wiring.training import training_of
+from fullrank_learner import run_context
 
-from .algorithm_cases import build, config, layout, team, transitions
-from .pretended_device import DEVICE, pretended_device
-
-PATHS = (
-    (adam, "steps_at_once"),
-    (gradients, "snaps_on"),
-    (unit_batch, "computes_apart"),
-    (fused_values, "computes_apart"),
+from .algorithm_cases import (
+    PARTS,
+    build,
+    config,
+    layout,
+    plays_episodes,
+    spec_of,
+    team,
+    transitions,
 )
-"""Functions that tell whether CUDA takes another path than the CPU."""
+from .paths import NoOtherSums, take_paths, take_products
+from .pretended_device import DEVICE, pretended_device
+from .recorded_graphs import draw_by_operations, record_graphs
 
 FEW = 4
 """Transitions that a pretended device computes: operations are counted there, not numbers."""
@@ -45,8 +65,7 @@ def test_the_paths_of_cuda_give_the_bits_of_those_of_the_cpu(
     monkeypatch.setattr(gradients, "SNAP_ENTRIES", 100)
     outcomes = []
     for on_cuda in (False, True):
-        for module, path in PATHS:
-            monkeypatch.setattr(module, path, lambda device, on_cuda=on_cuda: on_cuda)
+        take_paths(monkeypatch, of_cuda=on_cuda)
         algorithm, rows = build(name), transitions(name, 100)
         units = computed(algorithm, rows, units_of(algorithm))
         for seed in range(2):
@@ -54,6 +73,118 @@ def test_the_paths_of_cuda_give_the_bits_of_those_of_the_cpu(
         state = algorithm.optimiser.state()
         outcomes.append((units, {key: value.tobytes() for key, value in state.items()}))
     assert outcomes[0] == outcomes[1]
+
+
+HAND_WRITTEN = ["maddpg", "mfac", "darl1n", "maddpg of several choices", PARTS]
+
+
+@pytest.mark.parametrize("written", HAND_WRITTEN)
+def test_by_products_of_one_order_a_unit_alone_has_its_bits_of_every_company(
+    written: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, rows = build(written), transitions(written, 100)
+    expected = dict(here.gradients.compute(rows, units_of(here), iteration=5))
+    take_products(monkeypatch)
+    there, generator = build(written), np.random.default_rng(0)
+    alone: dict[int, bytes] = {}
+    for unit in units_of(there):
+        with NoOtherSums():
+            alone |= computed(there, rows, [unit], iteration=5)
+    for width in range(2, len(alone) + 1, 2):
+        company = [int(unit) for unit in generator.permutation(len(alone))[:width]]
+        together = computed(there, rows, company, iteration=5)
+        assert together == {unit: alone[unit] for unit in company}
+    for unit, update in there.gradients.compute(rows, units_of(there), iteration=5):
+        for part, own in zip(parts(written, update), parts(written, expected[unit]), strict=True):
+            assert np.abs(part - own).max() <= NEAR * np.abs(own).max()
+
+
+def test_auto_takes_a_device_for_the_hand_written_updates_of_maddpg_alone(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "visible", lambda: 2)
+    algorithm = build(name)
+    assert config(name).problem(spec_of(name)).accelerated == algorithm.problem.accelerated
+    place = partial(devices.device_of, accelerated=algorithm.problem.accelerated)
+    hand_written = isinstance(algorithm.gradients, FusedMADDPG)
+    assert place("auto").type == ("cuda" if hand_written else "cpu")
+    assert (place("cuda").type, place("cpu").type) == ("cuda", "cpu")
+
+
+def test_updates_that_stay_on_their_device_commit_the_bits_of_those_in_host_memory(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes = []
+    for on_cuda in (False, True):
+        take_paths(monkeypatch, of_cuda=on_cuda)
+        outcomes.append(committed(build(name), name, stay=on_cuda))
+    assert outcomes[0] == outcomes[1]
+
+
+def committed(algorithm: Algorithm, name: str, *, stay: bool) -> list[object]:
+    """What some iterations commit, and the state after them."""
+    compute = Centralised(algorithm.problem, algorithm.gradients, seed=0).compute
+    found = list[object]()
+    for iteration in range(3):
+        targets = compute(transitions(name, 100, seed=iteration), iteration=iteration)
+        assert isinstance(targets.updates, DeviceRows) == stay
+        statistics = algorithm.optimiser.step(targets.updates)
+        found += [targets.digests, targets.reports, targets.updates.tobytes(), statistics]
+    return [*found, {key: value.tobytes() for key, value in algorithm.optimiser.state().items()}]
+
+
+def test_a_graph_replayed_on_other_parameters_and_rows_has_the_bits_of_operations_one_by_one(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not hasattr(build(name).gradients, "rows"):
+        pytest.skip("nothing is captured")
+    outcomes = []
+    for captured in (False, True):
+        take_paths(monkeypatch, of_cuda=True)
+        draw_by_operations(monkeypatch)
+        graphs = record_graphs(monkeypatch) if captured else []
+        algorithm, found = build(name), []
+        for iteration in range(3):
+            rows = transitions(name, 100, seed=iteration)
+            found.append(computed(algorithm, rows, units_of(algorithm), iteration=iteration))
+            algorithm.optimiser.step(random_updates(algorithm, seed=iteration))
+        assert graphs or not captured or name == "darl1n"
+        outcomes.append(found)
+    assert outcomes[0] == outcomes[1]
+
+
+def test_a_learner_on_a_card_has_the_fingerprint_and_digests_of_the_controllers_recomputation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    take_paths(monkeypatch, of_cuda=True)
+    monkeypatch.setattr(run_context, "visible", lambda: 1)
+    monkeypatch.setattr("fullrank.wiring.training.device_of", lambda name, **_: name)
+    monkeypatch.setattr(devices, "device_of", lambda name, **_: "cpu")
+    words = ("compute.device=cuda", "controller.device=cpu", "environment.agents=3")
+    chosen = load(overrides=[*words, "algorithm.batch_size=8", "algorithm.hidden=4"]).check().config
+    training = training_of(chosen)
+    algorithm, agents = training.algorithm, training.environment.agents
+    assert isinstance(algorithm.gradients, CopiedGradients)
+    welcome = pb.Welcome(configuration=to_toml(chosen), **encode_environment(training.environment))
+    learner = run_context.LearnerContext(welcome)
+    assert learner.config.compute.device == "cuda:0"
+    assert learner.algorithm.gradients.fingerprint() == algorithm.gradients.fingerprint()
+    assert learner.probe == probe_of(algorithm, agents, seed=chosen.seed)
+    assert learner.probe.stable
+    algorithm.optimiser.step(random_updates(algorithm, seed=0))
+    for section in algorithm.problem.sections:
+        own = learner.algorithm.parameters
+        own.view(section.id)[:] = algorithm.parameters.view(section.id)
+    learner.algorithm.parameters.written()
+    rows = probe_batch(algorithm.problem, layout_of(agents), seed=chosen.seed)
+    units = range(len(algorithm.problem.units))
+    whole = [AssignedRow(row=unit, units=(unit,), coefficients=(1.0,)) for unit in units]
+    made = learner.worker.compute(whole, rows, iteration=3)
+    recomputed = algorithm.gradients.compute(rows, units, iteration=3)
+    report_of = reporter_of(algorithm.problem, seed=chosen.seed)
+    assert {each.unit: each.digest for each in made} == {
+        unit: report_of(update) for unit, update in recomputed
+    }
 
 
 def test_parameters_stay_on_their_device_until_they_are_read(
@@ -78,18 +209,31 @@ def test_parameters_stay_on_their_device_until_they_are_read(
 def test_no_operation_on_a_device_reads_memory_of_the_host_and_no_product_is_in_tf32(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pretended_device(monkeypatch):
+    with pretended_device(monkeypatch) as capture:
         there = torch.zeros(2, 2, device=DEVICE)
         with pytest.raises(RuntimeError, match="same device"):
             torch.add(there, torch.zeros(2, 2))
         with pytest.raises(RuntimeError, match="may round to TF32"):
             torch.mm(there, there)
+        with pytest.raises(RuntimeError, match="cannot be captured"):
+            capture(lambda: there.copy_(torch.zeros(2, 2)))
+        with pytest.raises(RuntimeError, match="cannot be captured"):
+            capture(lambda: there.sum().item())
         algorithm, rows, agents = build(name, device=DEVICE), transitions(name, FEW), team(name)
         assert isinstance(algorithm.parameters, GroupedParameters)
         assert algorithm.parameters.groups[0].rows.online.device.type == DEVICE
         units = enumerate(algorithm.problem.units)
         computed(algorithm, rows, [index for index, unit in units if not unit.part])
         algorithm.optimiser.step(random_updates(algorithm, seed=0))
+        if isinstance(algorithm.gradients, OnDevice):
+            central = Centralised(algorithm.problem, algorithm.gradients, seed=0)
+            batch: Rows = rows if plays_episodes(name) else transitions(name, 100)
+            if central.mirrored is not None:
+                batch = DeviceRows(torch.from_numpy(rows).to(DEVICE))
+            updates = central.compute(batch, iteration=0).updates
+            assert isinstance(updates, DeviceRows)
+            assert updates.tensor.device.type == DEVICE
+            algorithm.optimiser.step(updates)
         algorithm.optimiser.load(algorithm.optimiser.state())
         algorithm.parameters.view(0)
         algorithm.parameters.written()
@@ -129,6 +273,72 @@ def test_a_replayed_graph_has_the_bits_of_a_launch_with_its_own_parameters_rows_
             )
         assert replayed.result() == expected.result()
         replays.optimiser.step(random_updates(replays, seed=iteration))
+
+
+@pytest.mark.gpu
+def test_updates_that_stay_on_a_card_commit_the_bits_of_their_copies_on_the_host(
+    name: str,
+) -> None:
+    stays, copies = (build(name, device="cuda") for _ in range(2))
+    for iteration in range(3):
+        rows = transitions(name, 100, seed=iteration)
+        here, there = (
+            Centralised(each.problem, each.gradients, seed=0).compute(rows, iteration=iteration)
+            for each in (stays, copies)
+        )
+        host, statistics = np.asarray(there.updates), stays.problem.statistics
+        sizes = stays.problem.unit_sizes
+        if stays.problem.target is not None:
+            sizes = target_sizes(stays.problem.target, sizes)
+        assert (here.digests, here.reports) == (there.digests, there.reports)
+        assert here.digests == digests_of(host, sizes, statistics)
+        assert here.updates.tobytes() == host.tobytes()
+        assert stays.optimiser.step(here.updates) == copies.optimiser.step(host)
+        state = copies.optimiser.state()
+        for key, value in stays.optimiser.state().items():
+            assert np.array_equal(value, state[key])
+
+
+def launched(
+    self: Graphs,
+    key: object,
+    compute: OnFixedBuffers,
+    *,
+    draw: Callable[[], torch.Tensor],
+    check_cancelled: Callable[[], None],
+) -> None:
+    """Compute without a graph."""
+    compute(lambda: draw().cuda(), check_cancelled)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("written", HAND_WRITTEN[:-1])
+def test_captured_iterations_commit_the_bits_of_launched_ones(
+    written: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    captured = committed(build(written, device="cuda"), written, stay=True)
+    monkeypatch.setattr(Graphs, "run", launched)
+    assert committed(build(written, device="cuda"), written, stay=True) == captured
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("written", ["maddpg", "mfac"])
+def test_a_replayed_update_that_is_not_finite_is_refused_and_changes_nothing(written: str) -> None:
+    algorithm, rows = build(written, device="cuda"), transitions(written, 100)
+    compute = Centralised(algorithm.problem, algorithm.gradients, seed=0).compute
+    algorithm.optimiser.step(compute(rows, iteration=0).updates)
+    expected, state = compute(rows, iteration=1), algorithm.optimiser.state()
+    spoilt = rows.copy()
+    spoilt[7, layout(written).reward] = np.inf
+    with pytest.raises(Unsound, match="iteration 1: the update of unit 0 has an entry of"):
+        compute(spoilt, iteration=1)
+    again = compute(rows, iteration=1)
+    assert (again.digests, again.updates.tobytes()) == (
+        expected.digests,
+        expected.updates.tobytes(),
+    )
+    for key, value in algorithm.optimiser.state().items():
+        assert np.array_equal(value, state[key])
 
 
 @pytest.mark.gpu

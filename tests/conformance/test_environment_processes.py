@@ -43,6 +43,11 @@ GAMES: dict[str, dict[str, Any]] = {
         "algorithm.name": "vdn",
         "environment.name": "tests.unit.environments.games:Watch",
     },
+    "masks, and a limit of one's own": {
+        "algorithm.name": "maddpg",
+        "environment.name": "tests.unit.environments.games:MaskedWatch",
+        "environment.truncate": True,
+    },
     "gymnasium": {
         "algorithm.name": "iql",
         "environment.name": "gymnasium",
@@ -86,6 +91,15 @@ def test_a_block_has_the_bits_of_copies_that_one_thread_steps(game: dict[str, An
         assert one.digest == other.digest
     for closing in (inline, apart, training.collector):
         closing.close()
+
+
+def test_a_block_that_fails_and_then_cannot_be_closed_tells_the_first_error() -> None:
+    name = "tests.unit.environments.test_pettingzoo:Clinging"
+    config = settings(**{"environment.name": name, "environment.stalls": True})
+    training = training_of(config)
+    (player,) = players(config, training, False)
+    with pytest.raises(EnvironmentFailed, match=r"step 2: copy 0: .* in step 3 of seed \d+: Zero"):
+        player.play(BlockKey(0, 0), terms(training))
 
 
 @pytest.fixture

@@ -8,12 +8,14 @@ Tieleman and Hinton: Lecture 6.5, COURSERA: Neural Networks for Machine Learning
 semantics of ``torch.optim.RMSprop``; without momentum and centring, epsilon is added to the root.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
 from torch import Tensor
+
+from fullrank.networks.fused.cuda import Graphs
 
 BLOCK = 2**17
 """Entries of a block, whose parameters take half a megabyte of cache."""
@@ -47,16 +49,18 @@ class AdamState:
     moment: Tensor
     second_moment: Tensor
 
-    def step(self, gradient: Tensor, adam: Adam, *, count: int) -> None:
+    def step(self, gradient: Tensor, adam: Adam, *, count: int | Tensor) -> None:
         """Move ``online`` along a gradient, then ``target`` towards ``online``.
 
         Args:
             gradient: Gradient, shape (units, <= size); columns beyond it are unchanged.
             adam: Hyperparameters.
-            count: Number of steps, including this one.
+            count: Number of steps, including this one; a graph reads it on the device.
         """
-        gradient = _moved(gradient, self.online.device)
-        steps = torch.full((), float(count), device=gradient.device)
+        gradient = moved(gradient, self.online.device)
+        steps = count
+        if not isinstance(steps, Tensor):
+            steps = torch.full((), float(count), device=gradient.device)
         for blocks in self._launches(*gradient.shape):
             self._step([gradient[block] for block in blocks], adam, steps, blocks)
 
@@ -124,17 +128,64 @@ class AdamState:
         torch._foreach_lerp_([self.target[block] for block in blocks], online, adam.target_rate)
 
 
-def _moved(rows: Tensor, device: torch.device) -> Tensor:
+class AdamSteps:
+    """Steps of several states at once; on CUDA one graph.
+
+    Args:
+        adam: Hyperparameters.
+        device: Device of the states.
+    """
+
+    def __init__(self, adam: Adam, device: torch.device) -> None:
+        self._adam, self._device, self._graphs = adam, device, Graphs(device)
+        self._gradients = dict[Hashable, list[Tensor]]()
+
+    def step(
+        self,
+        key: Hashable,
+        states: Sequence[AdamState],
+        gradients: Sequence[Tensor],
+        *,
+        count: int,
+    ) -> None:
+        """Step states along gradients; see ``AdamState.step``.
+
+        Args:
+            key: Names the states.
+            states: The states.
+            gradients: A gradient for each, which graphs read from copies.
+            count: Number of steps, including this one.
+        """
+        if steps_at_once(self._device):
+            if key not in self._gradients:
+                sizes = [own.shape for own in gradients]
+                self._gradients[key] = [torch.empty(size, device=self._device) for size in sizes]
+            kept = self._gradients[key]
+            for place, own in zip(kept, gradients, strict=True):
+                place.copy_(moved(own, self._device))
+            gradients = kept
+
+        def compute(steps: Callable[[], Tensor], check_cancelled: Callable[[], None]) -> None:
+            own_steps = steps()
+            for state, gradient in zip(states, gradients, strict=True):
+                state.step(gradient, self._adam, count=own_steps)
+
+        self._graphs.run(
+            key, compute, draw=lambda: torch.tensor(float(count)), check_cancelled=lambda: None
+        )
+
+
+def moved(rows: Tensor, device: torch.device) -> Tensor:
     """Copy rows to a device; to CUDA each from page-locked memory, while the next is locked.
 
-    Rows that ranks of this device added up lie there already.
+    Rows that were computed there stay as they are.
     """
     if device.type != "cuda" or rows.is_cuda:
         return rows.to(device)
-    moved = torch.empty(rows.shape, dtype=rows.dtype, device=device)
-    for row, place in zip(rows, moved, strict=True):
+    there = torch.empty(rows.shape, dtype=rows.dtype, device=device)
+    for row, place in zip(rows, there, strict=True):
         place.copy_(row.pin_memory(), non_blocking=True)
-    return moved
+    return there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

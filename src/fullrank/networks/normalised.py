@@ -3,13 +3,17 @@
 The averages lie among the parameters of the network that sees the inputs, so that they are
 published, committed, audited and resumed as these are. In place of a gradient, an update holds a
 unit's share of the first two moments of the inputs in the minibatch (docs/adr/0126).
+
+A second moment of 2^25 or more cannot be summed. The unit then says so by the bound as the coarse
+entry of the first moment, which is otherwise at most 2^12.5, and the averages of the input stay.
 """
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fullrank.common.types import Array, FloatArray
+from fullrank.codes.targets import LIMIT
+from fullrank.common.types import Array, BoolArray, FloatArray
 from fullrank.networks.fused.gradients import COARSE, FINE, encoded
 
 DECAY = 0.999
@@ -65,16 +69,29 @@ class Normalising(nn.Module):
         mean = self.averages.detach()[1].cpu().numpy().astype(np.float64)
         away = inputs.reshape(-1, size).cpu().numpy().astype(np.float64) - mean
         shares = np.concatenate([away.sum(0), np.square(away).sum(0)]) / count
-        return encoded(shares)
+        entries = encoded(shares)
+        entries[: 2 * size : 2][shares[size:] >= LIMIT * COARSE] = LIMIT
+        return entries
+
+    @staticmethod
+    def clamped(entries: FloatArray) -> BoolArray:
+        """Tell the inputs with a unit of clamped moments, from the sum of units' entries."""
+        clamped: BoolArray = entries[: len(entries) // 2 : 2] > LIMIT / 2
+        return clamped
 
     @staticmethod
     def moved(averages: FloatArray, entries: FloatArray) -> FloatArray:
-        """Return flat averages after an update whose units' entries sum to these."""
+        """Return flat averages after an update whose units' entries sum to these.
+
+        Those of an input with clamped moments are as before.
+        """
         pairs = entries.reshape(-1, 2).astype(np.float64)
         first, second = (pairs[:, 0] * COARSE + pairs[:, 1] * FINE).reshape(2, -1)
-        weight, mean, variance, none = averages.reshape(4, -1).astype(np.float64)
+        before = averages.reshape(4, -1).astype(np.float64)
+        weight, mean, variance, none = before
         after = DECAY * weight + (1.0 - DECAY)
         share = (1.0 - DECAY) / after
         about: Array = (1.0 - share) * variance + share * second - np.square(share * first)
         found = np.stack([after, mean + share * first, about.clip(0.0), none])
+        found = np.where(Normalising.clamped(entries), before, found)
         return found.astype(np.float32).reshape(-1)

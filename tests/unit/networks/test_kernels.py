@@ -95,6 +95,16 @@ def test_a_kernel_whose_bits_depend_on_the_company_is_not_chosen(
     assert kernels.choose(CPU, least_product=2**20) == Kernel("default")
 
 
+def test_a_fingerprint_of_cuda_names_what_draws_its_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "card")
+    monkeypatch.setattr(kernels, "version", lambda name: f"version of {name}")
+    monkeypatch.setattr(kernels, "_probe", lambda kernel, device: "0")
+    monkeypatch.setattr(kernels, "flushing", lambda kernel, device: [])
+    text = kernels.fingerprint(Kernel("default"), torch.device("cuda"))
+    assert text.endswith("; probe 0; noise triton version of triton")
+    assert "noise" not in kernels.fingerprint(Kernel("default"), CPU)
+
+
 @pytest.mark.parametrize("name", ["default", "onednn"])
 def test_a_thread_that_flushes_denormal_numbers_has_another_fingerprint(name: str) -> None:
     kernel = Kernel(name)  # type: ignore[arg-type]

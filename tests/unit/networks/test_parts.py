@@ -9,8 +9,8 @@ from fullrank.environments.base import ActionSpec
 from fullrank.networks import adam as adam_module
 from fullrank.networks.adam import Adam, AdamState
 from fullrank.networks.fused.critic_input import CriticInput, GatherIndex, MeanField, critic_inputs
-from fullrank.networks.fused.gradients import block_columns
 from fullrank.networks.fused.kernels import DEFAULT, Kernel
+from fullrank.networks.fused.minibatch import block_columns
 from fullrank.networks.fused.mlp import Clipper, parts
 from fullrank.networks.fused.network_group import NetworkGroup, make_groups
 from fullrank.networks.fused.unit_batch import UnitBatches
@@ -175,25 +175,29 @@ def test_a_piece_is_never_narrower_than_the_number_of_threads() -> None:
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
-        pieces = list(UnitBatches(group, clip_norm=0.5, kernel=DEFAULT).split([1], columns=16))
+        (piece,) = UnitBatches(group, clip_norm=0.5, kernel=DEFAULT).split([1], columns=16)
     finally:
         torch.set_num_threads(threads)
-    assert pieces == [(1, 1)]
+    assert piece.agents == (group.agents[1],) * 2
 
 
 def test_units_that_lie_apart_are_read_afresh_every_time() -> None:
     group = groups()[0]
     batches = UnitBatches(group, clip_norm=0.5, kernel=DEFAULT)
-    unit_batch = batches.take((0, 2), columns=16)
-    group.rows.online[2] = 7.0
-    again = batches.take((0, 2), columns=16)
-    assert again is unit_batch
-    assert (unit_batch.policy.affine[1] == 7.0).all()
+    (unit_batch,) = batches.split([0, 2], columns=16)
+    for value in (7.0, 8.0):
+        group.rows.online[2] = group.rows.target[2] = value
+        unit_batch.prepare_targets()
+        assert (unit_batch.target_policy.affine[1] == value).all()
+        unit_batch.prepare()
+        assert (unit_batch.policy.affine[1] == value).all()
+    assert batches.split([0, 2], columns=16) == [unit_batch]
 
 
 def test_second_layers_that_products_would_copy_are_copied_afresh_by_prepare() -> None:
     group = groups()[0]
-    unit_batch = UnitBatches(group, clip_norm=0.5, kernel=Kernel("onednn")).take((0, 1), columns=16)
+    batches = UnitBatches(group, clip_norm=0.5, kernel=Kernel("onednn"))
+    (unit_batch,) = batches.split([0, 1], columns=16)
     group.rows.online[:2] = 7.0
     unit_batch.prepare()
     for network in (unit_batch.critic, unit_batch.policy):

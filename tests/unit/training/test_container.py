@@ -110,7 +110,7 @@ def test_a_trunk_is_taken_whole_and_the_head_stays(name: str) -> None:
 def test_without_others_the_loss_is_that_of_the_centraliser(name: str) -> None:
     learner = learner_of(name)
     episodes = played(8)
-    batch = Trajectories(episodes, LAYOUT, device=torch.device("cpu"))
+    batch = Trajectories.of(episodes, LAYOUT, device=torch.device("cpu"))
     nets: Networks = learner._nets
     losses, shares = LEARNERS[name].losses(nets, batch)
     wanted = losses["agent"]

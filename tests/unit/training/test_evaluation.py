@@ -1,14 +1,22 @@
 """Evaluation plays whole episodes on fixed seeds."""
 
+from typing import cast
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.training.worlds import SEED, Countdown, length, ones
+from tests.unit.training.worlds import SEED, Countdown, Endless, Ones, length, ones
 
+from fullrank.algorithms import Player
+from fullrank.algorithms.roles import Memory
+from fullrank.common.errors import NoEnd
 from fullrank.common.seeding import derive
+from fullrank.common.types import BoolArray, FloatArray
 from fullrank.environments import AgentSpec, Continuous, Discrete
-from fullrank.training.evaluation import evaluate, evaluate_and_close, random_actions
+from fullrank.environments.base import Step
+from fullrank.training import episodes
+from fullrank.training.evaluation import Act, Greedy, evaluate, evaluate_and_close, random_actions
 
 
 @given(copies=st.integers(1, 7), episodes=st.integers(1, 9))
@@ -63,3 +71,46 @@ def test_the_random_policy_is_keyed() -> None:
 
     assert draws(1) == draws(1)
     assert len({*draws(1), *draws(2)}) == 6
+
+
+class Still(Ones):
+    """Acts alike without exploration."""
+
+    def act_greedily(
+        self, observation: FloatArray, memory: Memory, *, available: BoolArray | None = None
+    ) -> tuple[FloatArray, Memory]:
+        return ones(observation), memory
+
+
+@pytest.mark.parametrize(
+    ("act", "told"),
+    [(ones, "^play does not end"), (Greedy(cast(Player, Still())), "^greedy play does not end")],
+)
+def test_an_episode_that_does_not_end_is_refused_after_so_many_steps(
+    act: Act, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(episodes, "LONGEST", 50)
+    world = Endless(2)
+    with pytest.raises(NoEnd, match=f"{told}: an episode has had 50 steps"):
+        evaluate_and_close(world, act, 3, SEED)
+    assert world._step.tolist() == [50, 50]
+    assert world.closed
+
+
+class OneEnds(Endless):
+    """Episodes end in copy 0 alone."""
+
+    def step(self, action: FloatArray) -> Step:
+        step = super().step(action)
+        return step._replace(ended=np.array([self._step[0] >= self.horizon, False]))
+
+    horizon = 60
+
+
+def test_a_stated_horizon_may_be_longer_and_episodes_that_do_not_count_need_no_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(episodes, "LONGEST", 50)
+    assert evaluate(OneEnds(2), ones, 1, SEED).lengths.tolist() == [60]
+    monkeypatch.setattr(OneEnds, "horizon", 0)
+    assert evaluate(OneEnds(2), ones, 1, SEED).lengths.tolist() == [1]

@@ -171,7 +171,7 @@ def test_a_group_goes_on_from_its_state_and_from_updates_that_were_stored(split:
         if loads:
             rank.load(begun)
         else:
-            rank.step(updates)
+            rank.step(np.asarray(updates))
         later = []
         for iteration in range(1, ITERATIONS):
             later.append(dict(rank.compute(minibatch(iteration), iteration=iteration).digests))

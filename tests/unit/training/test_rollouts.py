@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.training.worlds import LAYOUT, SEED, Countdown, Ones, length, rollout
+from tests.unit.training.worlds import LAYOUT, SEED, Countdown, Endless, Ones, length, rollout
 
 from fullrank.algorithms import Player
 from fullrank.algorithms.roles import Memory
@@ -17,6 +17,7 @@ from fullrank.config import RunConfig, load
 from fullrank.environments import Step, make_environment
 from fullrank.replay.episodes import episodes_in
 from fullrank.replay.layout import Layout
+from fullrank.training import episodes
 from fullrank.training.collection import REPORTS
 from fullrank.training.episodes import Episodes
 from fullrank.training.rollouts import Collected, Rollout
@@ -277,3 +278,24 @@ def test_whole_episodes_are_played_again_and_again_until_there_are_enough_rows()
     played = [rows[place].tobytes() for place in episodes_in(rows, layout.length)]
     assert len(rows) >= 200 > len(rows) * (len(played) - 2) / len(played)
     assert len({*played}) == len(played) > 2
+
+
+def test_an_episode_that_does_not_end_is_cut_off_as_by_a_time_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(episodes, "LONGEST", 7)
+    world = Endless(2)
+    interrupted, resumed = rollout(world, Ones()), rollout(Endless(2), Ones())
+    collected = interrupted.collect(17, iteration=0)
+    steps = collected.rows[::2, LAYOUT.observation][:, 3]
+    assert steps.tolist() == [*range(7), *range(7), *range(3)]
+    assert collected.rows[::2, LAYOUT.next_observation][6, 3] == 7
+    assert not collected.rows[:, LAYOUT.terminated][:, 1].any()
+    assert collected.returns.size == 0
+    seeds = [derive(SEED, "episode", 1, number) for number in range(3)]
+    assert [seed for copy, seed in world.seeds if copy == 1] == seeds
+    state = interrupted.mark()()
+    assert len(state["actions"]) == 3
+    resumed.load(state)
+    one, other = (each.collect(9, iteration=1) for each in (interrupted, resumed))
+    assert one.rows.tobytes() == other.rows.tobytes()

@@ -143,6 +143,19 @@ def test_gradients_that_are_clamped_are_counted_with_the_network_of_the_largest(
         assert "td_error_abs" not in iteration.statistics
 
 
+def test_moments_of_observations_that_are_clamped_move_no_average_and_are_counted() -> None:
+    words = (*VALUES, "algorithm.name=mappo", "algorithm.normalise_observations=true")
+    training = run(*words, "algorithm.epochs=3", "environment.copies=8", "environment.observed=1e5")
+    for iteration in training.train():
+        clamped = {name: each for name, each in iteration.statistics.items() if "clamped" in name}
+        assert clamped == {"clamped/averages/policy": 3.0, "clamped/averages/value": 3.0}
+        assert "value_loss" in iteration.statistics
+    sections = training.training.problem.sections
+    (policy,) = (section.id for section in sections if section.role == "policy")
+    weights = training.training.algorithm.parameters.view(policy)[:3]
+    assert not weights.any()
+
+
 def test_moments_that_overflow_are_found_and_large_sums_are_not_taken_for_it() -> None:
     training = run(*TINY).training
     (group,) = training.algorithm.parameters.groups[:1]  # type: ignore[attr-defined]

@@ -7,7 +7,7 @@ import pytest
 
 from fullrank.algorithms import Algorithm, EnvironmentSpec
 from fullrank.algorithms.qmix import QMIX
-from fullrank.common.errors import CheckpointUnusable
+from fullrank.common.errors import CheckpointUnusable, EnvironmentFailed
 from fullrank.common.types import BoolArray, FloatArray
 from fullrank.environments import AgentSpec, Discrete, Step
 from fullrank.replay.episodes import NO_ACTION, EpisodeLayout, episodes_in
@@ -201,6 +201,18 @@ def test_the_scale_of_random_play_standardises_its_rewards() -> None:
     assert scale[:2] == pytest.approx((paid.mean(), paid.std()))
     assert random_reward_scale(Timed(50), seed=1) == scale
     assert random_reward_scale(Timed(50), seed=2) != scale
+
+
+@pytest.mark.parametrize(
+    ("horizon", "told"), [(5, "5, and an episode ends with step 4"), (3, "3, and an episode goes")]
+)
+def test_a_horizon_that_is_not_the_length_of_every_episode_is_refused(
+    horizon: int, told: str
+) -> None:
+    environment = Timed(3)
+    environment.horizon = horizon
+    with pytest.raises(EnvironmentFailed, match=f"^the environment's horizon is {told}"):
+        random_reward_scale(environment, seed=1)
 
 
 def test_a_collection_has_the_statistics_that_pymarl_s_runners_log() -> None:

@@ -58,6 +58,13 @@ class Countdown:
         self.closed = True
 
 
+class Endless(Countdown):
+    """Episodes do not end."""
+
+    def step(self, action: FloatArray) -> Step:
+        return super().step(action)._replace(ended=np.zeros(self.copies, dtype=bool))
+
+
 def length(seed: Any) -> Any:
     return 2 + seed % 3
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fullrank.common.errors import ConfigError
 from fullrank.common.types import Array, FloatArray
 from fullrank.environments.base import register
+from fullrank.environments.particle.arrays import least, namespace
 from fullrank.environments.particle.environment import ParticleConfig, ParticleEnvironment
 from fullrank.environments.particle.scene import group, others, write
 from fullrank.environments.particle.world import Body
@@ -28,8 +28,6 @@ class CooperativeNavigation(ParticleConfig):
 
     def make(self, *, agents: int, copies: int) -> "Navigation":
         """Make the copies of the task; see ``EnvironmentConfig.make``."""
-        if agents < 0:
-            raise ConfigError(f"cooperative_navigation: agents must be at least 1: {agents}")
         return Navigation(agents or 3, copies=copies, horizon=self.horizon)
 
 
@@ -68,7 +66,8 @@ class Navigation(ParticleEnvironment):
     def reward(self) -> Array:
         """Minus each landmark's distance to its nearest agent, minus 1 for every touch."""
         m = len(self.agents)
-        uncovered = self.world.distance[:, m:].min(axis=0).sum(axis=0)
+        uncovered = least(self.world.distance[:, m:]).sum(axis=0)
         touches = self.world.touching()[:, :m].sum(axis=(0, 1))
-        shared: Array = -m * uncovered - touches
-        return shared[None].repeat(m, axis=0)
+        shared = -m * uncovered - touches
+        reward: Array = namespace(shared).concatenate([shared[None]] * m)
+        return reward

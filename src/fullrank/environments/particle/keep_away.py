@@ -15,6 +15,7 @@ import numpy as np
 
 from fullrank.common.types import Array, FloatArray
 from fullrank.environments.base import register
+from fullrank.environments.particle.arrays import least
 from fullrank.environments.particle.environment import GoalEnvironment, ParticleConfig
 from fullrank.environments.particle.scene import group, opponents, others, require_landmarks, write
 from fullrank.environments.particle.world import Body
@@ -88,7 +89,7 @@ class Pushing(GoalEnvironment):
         k = self._adversaries
         distance = self.goal_distance()
         reward = -distance
-        reward[:k] += distance[k:].min(axis=0)
+        reward[:k] += least(distance[k:])
         return reward
 
 

@@ -11,10 +11,9 @@ The references have one adversary and L = M - 1, and sum over adversaries in the
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from fullrank.common.types import Array, FloatArray
 from fullrank.environments.base import register
+from fullrank.environments.particle.arrays import least, namespace
 from fullrank.environments.particle.environment import GoalEnvironment, ParticleConfig
 from fullrank.environments.particle.scene import group, opponents, others, require_landmarks, write
 from fullrank.environments.particle.world import Body
@@ -75,7 +74,8 @@ class Deception(GoalEnvironment):
         """Good: adversaries far from the goal, one of their own near it; adversaries: near it."""
         k = self._adversaries
         distance = self.goal_distance()
-        reward = np.empty_like(distance)
-        reward[:k] = -np.square(self.to_goal()[:, :k]).sum(axis=0)
-        reward[k:] = distance[:k].sum(axis=0) - distance[k:].min(axis=0)
+        xp = namespace(distance)
+        reward: Array = xp.empty_like(distance)
+        reward[:k] = -xp.square(self.to_goal()[:, :k]).sum(axis=0)
+        reward[k:] = distance[:k].sum(axis=0) - least(distance[k:])
         return reward

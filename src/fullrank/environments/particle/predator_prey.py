@@ -12,6 +12,7 @@ import numpy as np
 
 from fullrank.common.types import Array, FloatArray
 from fullrank.environments.base import register
+from fullrank.environments.particle.arrays import namespace
 from fullrank.environments.particle.environment import ParticleConfig, ParticleEnvironment
 from fullrank.environments.particle.scene import group, opponents, others, require_landmarks, write
 from fullrank.environments.particle.world import Body
@@ -79,8 +80,9 @@ class Chase(ParticleEnvironment):
     def reward(self) -> Array:
         """10 to every predator for every catch, -10 to the caught prey, and the cost of leaving."""
         p = self._predators
-        catches = np.count_nonzero(self.world.touching()[:p, p : len(self.agents)], axis=0)
-        reward = np.empty((len(self.agents), self.copies))
+        xp, caught = namespace(self.world.position), self.world.touching()[:p, p : len(self.agents)]
+        catches = caught.sum(axis=0, dtype=xp.float64)
+        reward: Array = xp.empty_like(self.world.distance[:, 0])
         reward[:p] = 10.0 * catches.sum(axis=0)
         reward[p:] = -10.0 * catches - _leaving(self.world.position[:, p : len(self.agents)])
         return reward
@@ -95,8 +97,9 @@ def _leaving(position: Array) -> Array:
     Returns:
         Shape (k, E).
     """
-    away = np.abs(position)
-    beyond = np.minimum(np.exp(2 * away - 2), 10.0)
-    price = np.where(away < 0.9, 0.0, np.where(away < 1.0, (away - 0.9) * 10.0, beyond))
+    xp = namespace(position)
+    away = xp.abs(position)
+    beyond = xp.exp(2 * away - 2).clip(max=10.0)
+    price = xp.where(away < 1.0, ((away - 0.9) * 10.0).clip(min=0.0), beyond)
     total: Array = price.sum(axis=0)
     return total

@@ -13,12 +13,15 @@ length M / 2, and nothing else changes.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import Array, FloatArray
 from fullrank.environments.base import register
+from fullrank.environments.particle.arrays import namespace
 from fullrank.environments.particle.environment import (
     ParticleConfig,
     ParticleEnvironment,
@@ -52,7 +55,7 @@ class RoverTower(ParticleConfig):
 
     def make(self, *, agents: int, copies: int) -> "Guidance":
         """Make the copies of the task; see ``EnvironmentConfig.make``."""
-        if agents < 0 or agents % 2:
+        if agents % 2:
             raise ConfigError(
                 f"rover_tower: every rover has its tower, so M must be even, at least 2: {agents}"
             )
@@ -79,7 +82,7 @@ class Guidance(ParticleEnvironment):
         bodies = [ROVER] * pairs + [TOWER] * pairs + [LANDMARK] * landmarks
         super().__init__(specs, bodies, copies=copies, horizon=horizon)
         self._landmarks = landmarks
-        self._copy = np.arange(copies)
+        self._copy, self._pairs = np.arange(copies), np.arange(pairs)
         self.tower_rover = np.tile(np.arange(pairs)[:, None], (1, copies))
         self.tower_goal = np.zeros((pairs, copies), dtype=np.int64)
         self.message = np.zeros((pairs, SYMBOLS, copies))
@@ -92,35 +95,40 @@ class Guidance(ParticleEnvironment):
         self.tower_goal[:, copy] = generator.integers(self._landmarks, size=pairs)
         return generator.uniform(-1.0, 1.0, size=(2, len(self.world.bodies)))
 
+    def started(self) -> tuple[NDArray[Any], ...]:
+        """State that starts set, with pairs, goals and messages."""
+        return *super().started(), self.tower_rover, self.tower_goal, self.message
+
     def act(self, action: FloatArray) -> None:
         """Move the rovers and store the messages of the towers."""
-        moves, words = np.split(action, 2)
-        self.message[...] = words.reshape(self.message.shape)
-        self.world.step(ROVER.acceleration * thrust(moves))
+        half = len(action) // 2
+        self.message[...] = action[half:].reshape(self.message.shape)
+        self.world.step(ROVER.acceleration * thrust(action[:half], self._thrust))
 
     def observe(self, out: FloatArray) -> None:
         """Rover: its tower and message, own position and velocity. Tower: rover and goal."""
         world, pairs = self.world, len(self.message)
-        tower = np.argsort(self.tower_rover, axis=0)
+        tower = namespace(self.tower_rover).argsort(self.tower_rover, axis=0)
         rovers = pairs * self.agents[0].observation_size
         write(
             out[:rovers],
-            one_hot(tower, pairs),
+            one_hot(tower, self._pairs),
             self.message[tower, :, self._copy].swapaxes(1, 2),
             world.position[:, :pairs, None],
             world.velocity[:, :, None],
         )
         rover, goal = self._ends()
-        write(out[rovers:], one_hot(self.tower_rover, pairs), rover[:, :, None], goal[:, :, None])
+        identity = one_hot(self.tower_rover, self._pairs)
+        write(out[rovers:], identity, rover[:, :, None], goal[:, :, None])
 
     def reward(self) -> Array:
         """Minus the squared distance of the pair's rover to its goal, 10 more near it."""
         rover, goal = self._ends()
-        squared = np.square(rover - goal).sum(axis=0)
-        tower = np.where(squared < ARRIVAL, 10.0 - squared, -squared)
-        reward = np.empty((len(self.agents), self.copies))
+        xp = namespace(rover)
+        squared = xp.square(rover - goal).sum(axis=0)
+        tower = xp.where(squared < ARRIVAL, 10.0 - squared, -squared)
+        reward: Array = xp.concatenate([tower, tower])
         reward[self.tower_rover, self._copy] = tower
-        reward[len(tower) :] = tower
         return reward
 
     def _ends(self) -> tuple[Array, Array]:

@@ -69,7 +69,8 @@ def write(out: FloatArray, *parts: Array | BoolArray) -> None:
     Args:
         out: Shape (g * observation size, E).
         *parts: Vectors of shape (2, g, k, E), whose coordinates are written side by side, or plain
-            features of shape (g, k, E); g may be 1 for parts that all agents share.
+            features of shape (g, k, E); g may be 1 for parts that all agents share. Arrays of the
+            library of ``out``.
     """
     copies = out.shape[1]
     widths = [part.shape[-2] * (2 if part.ndim == 4 else 1) for part in parts]
@@ -78,7 +79,8 @@ def write(out: FloatArray, *parts: Array | BoolArray) -> None:
     for part, width in zip(parts, widths, strict=True):
         place = block[:, start : start + width]
         if part.ndim == 4:
-            place = place.reshape(len(block), width // 2, 2, copies).transpose(2, 0, 1, 3)
+            pairs = place.reshape(len(block), width // 2, 2, copies)
+            place = pairs.swapaxes(0, 2).swapaxes(1, 2)
         place[...] = part
         start += width
 
@@ -90,9 +92,9 @@ def others(agents: int) -> tuple[IntArray, IntArray]:
     return np.arange(agents)[:, None], rest
 
 
-def one_hot(index: IntArray, size: int) -> BoolArray:
-    """One-hot vectors, shape (k, size, E), of integers, shape (k, E)."""
-    result: BoolArray = index[:, None] == np.arange(size)[:, None]
+def one_hot(index: IntArray, values: IntArray) -> BoolArray:
+    """One-hot vectors, shape (k, n, E), of integers, shape (k, E), among n values, shape (n,)."""
+    result: BoolArray = index[:, None] == values[:, None]
     return result
 
 

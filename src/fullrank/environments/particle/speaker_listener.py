@@ -6,12 +6,15 @@ listener to the goal: the reference implementation sums the reward that they sha
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import Array, FloatArray
 from fullrank.environments.base import Discrete, register
+from fullrank.environments.particle.arrays import namespace
 from fullrank.environments.particle.environment import GoalEnvironment, ParticleConfig, thrust
 from fullrank.environments.particle.scene import Scene, group, said, write
 from fullrank.environments.particle.world import Body
@@ -21,8 +24,6 @@ SPEAKER = Body(kind="speaker", size=0.075)
 LANDMARK = Body(kind="landmark", size=0.04)
 LANDMARKS = 3
 SYMBOLS = 3
-COLOURS = 0.15 + 0.5 * np.eye(LANDMARKS)
-"""Colours of the landmarks, shape (L, 3)."""
 
 
 @register("speaker_listener")
@@ -54,27 +55,35 @@ class Talk(GoalEnvironment):
         bodies = [LISTENER, SPEAKER] + [LANDMARK] * LANDMARKS
         super().__init__(specs, bodies, landmarks=LANDMARKS, copies=copies, horizon=horizon)
         self.message = np.zeros((SYMBOLS, copies))
+        self._colours = 0.15 + 0.5 * np.eye(LANDMARKS)
 
     def begin(self, copy: int, generator: np.random.Generator) -> Array:
         """Clear the message, place all entities uniformly, and draw the goal."""
         self.message[:, copy] = 0.0
         return super().begin(copy, generator)
 
+    def started(self) -> tuple[NDArray[Any], ...]:
+        """State that starts set, with goal and message."""
+        return *super().started(), self.message
+
     def act(self, action: FloatArray) -> None:
         """Store the speaker's three entries, which come first, and move the listener."""
         self.message[...] = action[:SYMBOLS]
-        self.world.step(thrust(action[SYMBOLS:]))
+        self.world.step(thrust(action[SYMBOLS:], self._thrust))
 
     def observe(self, out: FloatArray) -> None:
         """Speaker: the goal's colour. Listener: own velocity, landmarks, message."""
-        out[:3] = COLOURS[self.goal].T
+        out[:3] = self._colours[self.goal].T
         landmarks = self.world.relative[:, :, 2:]
         write(out[3:], self.world.velocity[:, :, None], landmarks, self.message[None])
 
     def reward(self) -> Array:
         """Twice minus the squared distance of the listener to the goal."""
-        squared = np.square(self.to_goal()[:, 0]).sum(axis=0)
-        return np.broadcast_to(-2.0 * squared, (2, self.copies))
+        to_goal = self.to_goal()[:, 0]
+        xp = namespace(to_goal)
+        shared = -2.0 * xp.square(to_goal).sum(axis=0)
+        reward: Array = xp.concatenate([shared[None]] * 2)
+        return reward
 
     def scene(self, copy: int) -> Scene:
         """The drawable state, with the largest symbol."""

@@ -3,15 +3,18 @@
 The dynamics are those of the OpenAI multi-agent particle environments [Lowe17]: the velocity is
 updated before the position, and contact forces are added one at a time in ascending index of the
 other entity. Arrays keep the copies last, so that every operation runs along contiguous memory.
+They are NumPy's, or torch's tensors, whose last bits are those of its exponential and logarithm.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from fullrank.common.types import Array, BoolArray, IntArray
+from fullrank.environments.particle.arrays import namespace
 
 TIME_STEP = 0.1
 DAMPING = 0.25
@@ -62,9 +65,10 @@ class World:
         self._limited = bool(np.isfinite(self._max_speed).any())
         size = np.array([body.size for body in bodies])
         self._touch_distance = size[: self.movers, None] + size
-        contacts = _contacts(bodies, movers=self.movers)
-        self._solid = bool(contacts.any())
-        self._reach = np.where(contacts, self._touch_distance + CONTACT_REACH, 0.0)
+        pushed = _pushed(bodies, movers=self.movers)
+        self._solid = int(np.flatnonzero(pushed.any(axis=0)).max(initial=-1)) + 1
+        self._unpushed = ~pushed
+        self._reach = np.where(np.triu(pushed, k=1), self._touch_distance + CONTACT_REACH, 0.0)
         self._relative: Array | None = None
         self._distance: Array | None = None
 
@@ -92,6 +96,10 @@ class World:
         """
         self.position[..., copies] = position
         self.velocity[..., copies] = velocity
+        self.forget()
+
+    def forget(self) -> None:
+        """Compute relative positions and distances anew: positions have changed."""
         self._relative = self._distance = None
 
     def step(self, thrust: Array) -> None:
@@ -100,11 +108,16 @@ class World:
         Args:
             thrust: Thrust of each mover, in units of its acceleration, shape (2, m, E).
         """
-        force = self._add_contacts(thrust * self._acceleration)
-        velocity = self.velocity * (1 - DAMPING) + force * TIME_STEP
-        self.velocity = limited(velocity, self._max_speed) if self._limited else velocity
+        force = thrust * self._acceleration
+        if self._solid:
+            sparse = isinstance(force, np.ndarray)
+            force = self._add_contacts(force) if sparse else self._add_all_contacts(force)
+        self.velocity *= 1 - DAMPING
+        self.velocity += force * TIME_STEP
+        if self._limited:
+            self.velocity[...] = limited(self.velocity, self._max_speed)
         self.position[:, : self.movers] += self.velocity * TIME_STEP
-        self._relative = self._distance = None
+        self.forget()
 
     def touching(self) -> BoolArray:
         """Mask of overlapping movers and entities, each mover with itself too, shape (m, n, E)."""
@@ -112,13 +125,11 @@ class World:
         return overlap
 
     def _add_contacts(self, force: Array) -> Array:
-        """Add the contact forces of all pairs to the control force, shape (2, m, E).
+        """Add the contact forces of all near pairs to the control force, shape (2, m, E).
 
         ``bincount`` adds its weights in the order given. Pairs come in ascending (own, other), so
         each mover receives its control force, then those of lower and of higher entities.
         """
-        if not self._solid:
-            return force
         near = np.flatnonzero(self.distance < self._reach[..., None])
         if not near.size:
             return force
@@ -138,6 +149,20 @@ class World:
         total = np.asarray(np.bincount(per_axis, weights.ravel(), 2 * bins), dtype=np.float64)
         return total.reshape(2, -1, self.copies)[:, : self.movers]
 
+    def _add_all_contacts(self, force: Array) -> Array:
+        """Add the contact forces of all pairs, in the same order, whether or not they are zero.
+
+        The operations do not depend on the positions, so that a device need not ask the host.
+        """
+        near = slice(self._solid)
+        touch_distance = self._touch_distance[:, near, None]
+        line, distance = self.relative[:, :, near], self.distance[:, near]
+        push: Any = contact_force(line, distance, touch_distance)
+        push = push.masked_fill(self._unpushed[:, near, None], 0.0)
+        for other in range(self._solid):
+            force = force - push[:, :, other]
+        return force
+
     def _push(self, near: IntArray, touch_distance: Array) -> Array:
         """Force of the nearer body on the other one of each pair, shape (2, pairs)."""
         line = self.relative.reshape(2, -1)[:, near]
@@ -148,35 +173,39 @@ def contact_force(line: Array, distance: Array, touch_distance: Array) -> Array:
     """Soft contact force of one body on another.
 
     Args:
-        line: Position of the other relative to the one, shape (2, n).
-        distance: The length of ``line``, shape (n,).
-        touch_distance: The sum of both sizes, shape (n,).
+        line: Position of the other relative to the one, shape (2, ...).
+        distance: The length of ``line``, shape (...).
+        touch_distance: The sum of both sizes, an array that fits (...).
 
     Returns:
-        The force on the other, shape (2, n).
+        The force on the other, shape (2, ...).
     """
-    softness = -(distance - touch_distance) / CONTACT_MARGIN
-    penetration = np.logaddexp(0, softness) * CONTACT_MARGIN
+    xp, softness = namespace(distance), (touch_distance - distance) / CONTACT_MARGIN
+    penetration = xp.logaddexp(0 * softness, softness) * CONTACT_MARGIN
     force: Array = CONTACT_FORCE * line / distance * penetration
     return force
 
 
 def limited(velocity: Array, max_speed: Array) -> Array:
     """Velocities, shape (2, ...), at most as fast as allowed, an array that fits (...)."""
-    speed = length(velocity)
+    xp, speed = namespace(velocity), length(velocity)
     fast = speed > max_speed
-    slowed = velocity / np.where(fast, speed, 1.0) * np.where(fast, max_speed, 1.0)
-    return np.where(fast, slowed, velocity)
+    slowed = velocity / xp.where(fast, speed, 1.0) * xp.where(fast, max_speed, 1.0)
+    result: Array = xp.where(fast, slowed, velocity)
+    return result
 
 
 def length(vectors: Array) -> Array:
     """Euclidean length along the first axis, x and y."""
-    squares = np.square(vectors)
-    result: Array = np.sqrt(np.add(squares[0], squares[1], out=squares[0]))
+    xp = namespace(vectors)
+    squares = xp.square(vectors)
+    result: Array = xp.sqrt(xp.add(squares[0], squares[1], out=squares[0]))
     return result
 
 
-def _contacts(bodies: Sequence[Body], *, movers: int) -> BoolArray:
-    """Pairs own < other that push each other, shape (m, n)."""
+def _pushed(bodies: Sequence[Body], *, movers: int) -> BoolArray:
+    """Pairs of a mover and another entity that push each other, shape (m, n)."""
     collides = np.array([body.collides for body in bodies])
-    return np.triu(np.logical_and.outer(collides[:movers], collides), k=1)
+    itself = np.eye(movers, len(bodies)) == 1
+    pairs: BoolArray = np.logical_and.outer(collides[:movers], collides) & ~itself
+    return pairs

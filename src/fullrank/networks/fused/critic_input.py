@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fullrank.networks.fused.products import row_sum
 from fullrank.replay.layout import Layout
 
 Copy: TypeAlias = tuple[Tensor, Tensor]
@@ -159,6 +160,6 @@ class MeanField:
         out[:, :, self._own] = actions.gather(2, self._own_columns.expand(-1, hidden, -1))
         by_agent = actions.new_zeros(units, hidden, self._agents * self._widest)
         by_agent.index_copy_(2, self._place, actions * self._others)
-        by_agent = by_agent.view(units, hidden, self._agents, self._widest)
-        torch.sum(by_agent, 2, out=out[:, :, self._mean])
+        by_agent = by_agent.view(units * hidden, self._agents, self._widest)
+        out[:, :, self._mean] = row_sum(by_agent).view(units, hidden, self._widest)
         out[:, :, -1] = gradient[:, :, -1]

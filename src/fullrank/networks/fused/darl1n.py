@@ -4,12 +4,14 @@ The losses are those of ``fullrank.algorithms.darl1n``; tests compare it with th
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fullrank.common.rows import Rows
 from fullrank.common.seeding import stream
 from fullrank.common.types import FloatArray, IntArray, UnitIndex
 from fullrank.environments.neighbourhood import (
@@ -18,9 +20,11 @@ from fullrank.environments.neighbourhood import (
     NeighbourhoodWorld,
     Samples,
 )
-from fullrank.networks.fused.gradients import FusedGradients, LossWeights
+from fullrank.networks.fused.cuda import stays_on
+from fullrank.networks.fused.gradients import FusedGradients, HostDraw, LossWeights, Then, nothing
 from fullrank.networks.fused.mlp import Activations, Mlp, backward, forward, upper
 from fullrank.networks.fused.network_group import NetworkGroup
+from fullrank.networks.fused.products import batched_product
 from fullrank.networks.fused.unit_batch import UnitBatch
 from fullrank.networks.parameters import aligned
 
@@ -158,8 +162,6 @@ def _outputs(policy: Mlp, parameters: Tensor, inputs: Tensor) -> Tensor:
 class _ColumnBlock(NamedTuple):
     """A block of the transitions of a unit batch, one per column, padded with zeros."""
 
-    span: slice
-    """Columns of the block among all columns."""
     seen: Tensor
     """Critic inputs and a row of ones, shape (units, inputs + 1, columns)."""
     seen_next: Tensor
@@ -207,27 +209,84 @@ class FusedDARL1N(FusedGradients):
         Only one call may be active: a newer call reuses the buffers of an older one.
         """
         key = (iteration,) if row is None or not self._keyed_by_row else (iteration, row)
-        return self._by_agent(self._updates(units, key, check_cancelled))
+        return self._on_host(self._updates(units, key, check_cancelled))
+
+    def rows(
+        self,
+        batch: Rows,
+        units: Sequence[UnitIndex],
+        *,
+        iteration: int,
+        check_cancelled: Callable[[], None] = lambda: None,
+    ) -> Iterator[tuple[UnitIndex, Tensor]]:
+        """Compute u_i for each requested unit and leave it on its device; see ``OnDevice``."""
+        return self._updates(units, (iteration,), check_cancelled)
+
+    def together(
+        self,
+        batch: Rows,
+        agents: Sequence[UnitIndex],
+        *,
+        iteration: int,
+        check_cancelled: Callable[[], None] = lambda: None,
+        then: Then = nothing,
+    ) -> Tensor:
+        """Compute u_i for each requested agent, side by side; see ``Together``."""
+        return self._together(tuple(agents), (iteration,), check_cancelled, then)
 
     def _updates(
         self, units: Sequence[UnitIndex], key: tuple[int, ...], check_cancelled: Callable[[], None]
-    ) -> Iterator[tuple[Sequence[UnitIndex], Iterator[FloatArray]]]:
+    ) -> Iterator[tuple[UnitIndex, Tensor]]:
         """Compute the updates of unit batches; every draw is keyed by (purpose, *key, unit)."""
-        (batches,) = self._batches
-        for agents in batches.split(sorted(units), self._columns):
+        if stays_on(self._device):
+            agents = tuple(sorted(units))
+            yield from zip(
+                agents, self._together(agents, key, check_cancelled, nothing), strict=True
+            )
+            return
+        for unit_batch in self._unit_batches(units):
+            draws = iter([partial(self._drawn, unit_batch, key, check_cancelled)])
             with self.kernel.active():
-                unit_batch = batches.take(agents, self._columns)
-                distinct = list(dict.fromkeys(agents))
-                samples = {}
-                for agent in distinct:
-                    check_cancelled()
-                    samples[agent] = self._sampler(agent, key)
-                blocks = self._blocks([samples[agent] for agent in agents])
-                self._gradient(unit_batch, blocks, key, check_cancelled)
-            yield distinct, self._updates_in(unit_batch)
+                [*_] = self._stages([unit_batch], draws, check_cancelled)
+            yield from self._rows_of(unit_batch)
 
-    def _blocks(self, samples_by_unit: Sequence[Samples]) -> list[_ColumnBlock]:
-        """Transpose the transitions of all units so that a column is a transition, in blocks."""
+    def _together(
+        self,
+        agents: tuple[UnitIndex, ...],
+        key: tuple[int, ...],
+        check_cancelled: Callable[[], None],
+        then: Then,
+    ) -> Tensor:
+        unit_batches = self._unit_batches(agents)
+        with self.kernel.active():
+            return self._launched(
+                agents,
+                None,
+                partial(self._stages, unit_batches),
+                draws=[partial(self._drawn, each, key, check_cancelled) for each in unit_batches],
+                check_cancelled=check_cancelled,
+                then=then,
+            )
+
+    def _unit_batches(self, units: Sequence[UnitIndex]) -> list[UnitBatch]:
+        (batches,) = self._batches
+        with self.kernel.active():
+            return batches.split(sorted(units), self._columns)
+
+    def _drawn(
+        self, unit_batch: UnitBatch, key: tuple[int, ...], check_cancelled: Callable[[], None]
+    ) -> tuple[Tensor, ...]:
+        """Collect the transitions of the units.
+
+        Returns:
+            Critic inputs, the next ones, rewards and weights so that a column is a transition, as
+            in ``_ColumnBlock``, and the keys of the noise of the actions.
+        """
+        samples_of = {}
+        for agent in dict.fromkeys(unit_batch.agents):
+            check_cancelled()
+            samples_of[agent] = self._sampler(agent, key)
+        samples_by_unit = [samples_of[agent] for agent in unit_batch.agents]
         size, inputs = self._weights.batch_size, self._group.critic.inputs
         seen = np.zeros((2, len(samples_by_unit), inputs + 1, self._width), dtype=np.float32)
         seen[:, :, -1] = 1.0
@@ -238,50 +297,49 @@ class FusedDARL1N(FusedGradients):
             reward[unit, 0, :size] = samples.reward
         weight = np.zeros_like(reward)
         weight[:, :, :size] = 1.0 / size
-        now, after, earned, share = (
-            torch.from_numpy(array).to(self._device) for array in (*seen, reward, weight)
-        )
-        spans = [slice(s, s + self._columns) for s in range(0, self._width, self._columns)]
-        return [
-            _ColumnBlock(span, *(part[:, :, span] for part in (now, after, earned, share)))
-            for span in spans
-        ]
+        keys = self._keys(unit_batch, "policy_action", *key)
+        return (*(torch.from_numpy(array) for array in (*seen, reward, weight)), *keys)
 
-    def _gradient(
+    def _stages(
         self,
-        unit_batch: UnitBatch,
-        blocks: Sequence[_ColumnBlock],
-        key: tuple[int, ...],
+        unit_batches: Sequence[UnitBatch],
+        draws: Iterator[HostDraw],
         check_cancelled: Callable[[], None],
-    ) -> None:
-        """Compute rows [critic gradient; policy gradient], clipped variable by variable."""
-        size, observed = self._weights.batch_size, self._group.policy.inputs
-        drawn = self._noise(unit_batch, "policy_action", *key, size=size, width=self._width)
-        noise = drawn.to(self._device)
-        unit_batch.prepare()
-        for block in blocks:
-            beta = float(block is not blocks[0])
+    ) -> Iterator[UnitBatch]:
+        """Compute unit batches, whose rows are [critic gradient; policy gradient], clipped."""
+        spans = [slice(s, s + self._columns) for s in range(0, self._width, self._columns)]
+        observed = self._group.policy.inputs
+        for unit_batch, draw in zip(unit_batches, draws, strict=True):
+            *columns, keys = draw()
+            size = self._weights.batch_size
+            noise = self._noise(unit_batch, keys, size=size, width=self._width)
+            unit_batch.prepare()
+            for span in spans:
+                block = _ColumnBlock(*(part[:, :, span] for part in columns))
+                beta = float(span.start > 0)
+                check_cancelled()
+                self._critic_gradient(unit_batch, block, beta=beta)
+                own = block.seen[:, :observed]
+                replayed = block.seen[:, observed : observed + self._group.policy.outputs]
+                self._policy_gradient(
+                    *(unit_batch, unit_batch.buffers.passes, own, replayed, noise[:, :, span]),
+                    weight=block.weight,
+                    beta=beta,
+                )
             check_cancelled()
-            self._critic_gradient(unit_batch, block, beta=beta)
-            own = block.seen[:, :observed]
-            replayed = block.seen[:, observed : observed + self._group.policy.outputs]
-            part = noise[:, :, block.span]
-            passes = unit_batch.buffers.passes
-            self._policy_gradient(
-                unit_batch, passes, own, replayed, part, weight=block.weight, beta=beta
-            )
-        check_cancelled()
-        unit_batch.clipped()
+            unit_batch.clipped()
+            yield unit_batch
 
     def _critic_gradient(self, unit_batch: UnitBatch, block: _ColumnBlock, *, beta: float) -> None:
         """Accumulate the critics' gradients; leave their first pre-activation in ``first``."""
         buffers, (first, activations, _) = unit_batch.buffers, unit_batch.buffers.passes
-        torch.bmm(unit_batch.target_critic.affine, block.seen_next, out=activations.h1)
+        batched_product(unit_batch.target_critic.affine, block.seen_next, activations.h1)
         value = upper(unit_batch.target_critic, activations.h1, activations, buffers.value)
         expected = torch.add(block.reward, value, alpha=self._weights.discount)
-        torch.bmm(unit_batch.critic.affine, block.seen, out=first)
+        batched_product(unit_batch.critic.affine, block.seen, first)
         value = upper(unit_batch.critic, first, activations, buffers.value)
         error = buffers.errors(value, expected, block.weight).mul_(block.weight).mul_(2.0)
         backward(unit_batch.critic, error, activations)
-        buffers.affine_gradient.baddbmm_(activations.below, block.seen.transpose(1, 2), beta=beta)
+        below, affine = activations.below, buffers.affine_gradient
+        batched_product(below, block.seen.transpose(1, 2), affine, beta=beta)
         activations.upper_gradients(error, *buffers.critic_gradient, beta=beta)

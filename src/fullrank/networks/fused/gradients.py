@@ -1,13 +1,10 @@
-"""Base of the hand-written actor-critic updates: minibatch, noise, kernel, and policy gradient.
+"""Base of the hand-written actor-critic updates: noise, kernel, graphs, and policy gradient."""
 
-All critics read the same joint input of a minibatch, so it is built once. It lies in memory as
-transitions do, row by row; products read it transposed at no cost. A block is a run of transitions
-short enough that intermediate results stay in cache; a column is a transition. Its columns are
-padded with zeros to a multiple of 16; padding has weight 0.
-"""
-
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -15,116 +12,32 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fullrank.codes.targets import LIMIT
-from fullrank.common.seeding import stream
-from fullrank.common.types import FloatArray
+from fullrank.common.rows import Rows
+from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.common.updates import GRID, snap
 from fullrank.networks.fused import kernels
-from fullrank.networks.fused.cuda import HostCopy, one_ahead
+from fullrank.networks.fused.critic_input import GatherIndex
+from fullrank.networks.fused.cuda import Graphs, HostCopy, one_ahead, stays_on
+from fullrank.networks.fused.minibatch import block_columns
 from fullrank.networks.fused.mlp import accumulate, backward, forward, upper
 from fullrank.networks.fused.network_group import NetworkGroup
+from fullrank.networks.fused.products import batched_product, row_sum, total_in_double
 from fullrank.networks.fused.unit_batch import STATISTICS, Passes, UnitBatch, UnitBatches
-from fullrank.networks.parameters import ALIGNMENT, aligned
-from fullrank.replay.layout import Layout
+from fullrank.networks.heads import action_noise, keys_of
 
-BLOCK_COLUMNS = {"cpu": 256, "cuda": 2**20}
-"""Maximum number of transitions in a block; wider networks raise it to their width."""
+HostDraw: TypeAlias = Callable[[], tuple[Tensor, ...]]
+"""Makes on the host what varies from iteration to iteration for a unit batch, such as the keys of
+noise, in entries of 32 bits."""
 
-SHORT = 256
-"""Up to this many columns a row needs no odd multiple of 16: it is too short for cache conflicts.
-"""
+Stages: TypeAlias = Callable[[Iterator[HostDraw], Callable[[], None]], Iterator[UnitBatch]]
+"""Computes, given draws and how to check, unit batches one after the other."""
 
-
-def block_columns(size: int, *, hidden: int, device: torch.device) -> int:
-    """Return the columns of each block into which ``size`` transitions are cut."""
-    count = -(-size // max(hidden, BLOCK_COLUMNS[device.type]))
-    columns = -(-size // (count * ALIGNMENT)) * ALIGNMENT
-    return columns if columns <= SHORT else aligned(columns)
+Then: TypeAlias = Callable[[Tensor], None]
+"""Computes further from the rows of units, into buffers of its own."""
 
 
-class ColumnBlock:
-    """Preallocated buffers for one block; D = entries of all observations and all actions.
-
-    Attributes:
-        joint_rows: (observations, actions, ones), shape (columns, D + 1), with aligned rows.
-        joint: View of its transpose, shape (D + 1, columns).
-        next_rows: (next observations, target actions, ones); the caller writes the actions.
-        next_joint: View of its transpose.
-        reward: Rewards, shape (M, 1, columns), like the following attributes.
-        continues: 1 where the agent did not reach a terminal state, else 0.
-        weight: Weight of the transition; 0 where the agent did not act.
-        acts_next: 1 where the agent acted and did not reach a terminal state, or where it
-            comes back, else 0.
-    """
-
-    def __init__(self, layout: Layout, facts: Tensor, *, device: torch.device) -> None:
-        self.reward, self.continues, self.weight, self.acts_next = facts.unsqueeze(2)
-        self._joint, self._next = slice(0, layout.action.stop), layout.next_observation
-        inputs, columns = layout.action.stop + 1, facts.shape[2]
-        padded = torch.zeros(2, columns, aligned(inputs), device=device)
-        padded[:, :, inputs - 1] = 1.0
-        self.joint_rows, self.next_rows = padded[:, :, :inputs]
-        self.joint, self.next_joint = self.joint_rows.t(), self.next_rows.t()
-        self._observed = self.next_rows[:, layout.observation]
-
-    def load(self, rows: Tensor) -> None:
-        """Copy the joint parts of packed transitions, shape (<= columns, row_size)."""
-        size = rows.shape[0]
-        self.joint_rows[:size, :-1] = rows[:, self._joint]
-        self._observed[:size] = rows[:, self._next]
-
-
-class Minibatch:
-    """Preallocated buffers for B transitions.
-
-    Args:
-        layout: Layout of a transition.
-        size: B.
-        hidden: Width of the networks.
-        device: Device of the buffers.
-        transition: Weight of a transition in which an agent acted; None: 1 / their number.
-
-    Attributes:
-        size: B.
-        blocks: Blocks with equal numbers of columns.
-        columns: Columns of one block.
-        width: Columns of all blocks together.
-    """
-
-    def __init__(
-        self,
-        layout: Layout,
-        size: int,
-        *,
-        hidden: int,
-        device: torch.device,
-        transition: float | None = None,
-    ) -> None:
-        self._layout, self._device, self.size = layout, device, size
-        self._transition = transition
-        self.columns = block_columns(size, hidden=hidden, device=device)
-        starts = range(0, size, self.columns)
-        self.width = self.columns * len(starts)
-        facts = torch.zeros(4, layout.agents, self.width, device=device)
-        self._facts = facts[:, :, :size]
-        self.blocks = [
-            ColumnBlock(layout, part, device=device) for part in facts.chunk(len(starts), dim=2)
-        ]
-
-    def load(self, rows: FloatArray) -> None:
-        """Copy packed transitions, shape (size, row_size)."""
-        batch = torch.from_numpy(np.require(rows, requirements="W")).to(self._device)
-        reward, continues, weight, acts_next = self._facts
-        reward.copy_(batch[:, self._layout.reward].t())
-        terminated = batch[:, self._layout.terminated].t()
-        torch.sub(1.0, terminated, out=continues)
-        weight.copy_(batch[:, self._layout.alive].t())
-        torch.sub(weight, terminated, out=acts_next).abs_()
-        if self._transition is None:
-            weight.div_(weight.sum(1, keepdim=True).clamp_min_(1.0))
-        else:
-            weight.mul_(self._transition)
-        for start, block in zip(range(0, self.size, self.columns), self.blocks, strict=True):
-            block.load(batch[start : start + self.columns])
+def nothing(rows: Tensor) -> None:
+    """Compute nothing further."""
 
 
 COARSE, FINE = 2.0**26, 2.0**-10
@@ -152,7 +65,7 @@ class LossWeights:
     """Weight of a transition in which the agent acted; None: 1 / their number."""
 
 
-class FusedGradients:
+class FusedGradients(ABC):
     """Updates batched over agents; subclasses supply the critics' inputs.
 
     Args:
@@ -171,19 +84,18 @@ class FusedGradients:
         self._batches = [
             UnitBatches(group, clip_norm=weights.clip_norm, kernel=self.kernel) for group in groups
         ]
+        self._graphs = Graphs(self._device)
+        self._laid = cache(self._new_rows)
+        self._places = cache(self._new_places)
 
-    def _noise(
-        self, unit_batch: UnitBatch, purpose: str, *key: int, size: int, width: int
-    ) -> Tensor:
-        """Draw the noise of each agent's actions, keyed by (purpose, *key, agent).
+    def _keys(self, unit_batch: UnitBatch, purpose: str, *key: int) -> tuple[Tensor]:
+        """Return the keys of each agent's noise, (purpose, *key, agent), in host memory."""
+        return (keys_of(self._seed, purpose, *key, last=unit_batch.agents),)
 
-        Returns:
-            Noise in host memory, shape (units, actions, width), zero from column ``size`` on.
-        """
-        generators = [stream(self._seed, purpose, *key, agent) for agent in unit_batch.agents]
+    def _noise(self, unit_batch: UnitBatch, keys: Tensor, *, size: int, width: int) -> Tensor:
+        """Draw the noise of each agent's actions where its keys lie; see ``action_noise``."""
         group = unit_batch.group
-        noise = torch.from_numpy(group.head.draw(generators, (group.policy.outputs, size)))
-        return noise if width == size else torch.nn.functional.pad(noise, (0, width - size))
+        return action_noise(group.head, keys, (group.policy.outputs, size), width=width)
 
     def _policy_gradient(
         self,
@@ -212,77 +124,169 @@ class FusedGradients:
         buffers, head = unit_batch.buffers, unit_batch.group.head
         outputs = forward(unit_batch.policy, own, passes.policy, buffers.outputs)
         actions = head.sample(outputs, noise)
-        passes.first.baddbmm_(buffers.action_weights, actions - replayed)
+        batched_product(buffers.action_weights, actions - replayed, passes.first, beta=1.0)
         score = upper(unit_batch.critic, passes.first, passes.critic, torch.empty_like(weight))
         backward(unit_batch.critic, -weight, passes.critic)
         below = passes.critic.below
-        action_gradient = torch.bmm(buffers.action_weights.transpose(1, 2), below)
+        action_weights = buffers.action_weights.transpose(1, 2)
+        action_gradient = batched_product(action_weights, below, torch.empty_like(outputs))
         gradient = head.gradient(outputs, actions, action_gradient)
         penalty = self._weights.logit_penalty / unit_batch.group.policy.outputs
         gradient.addcmul_(outputs, weight, value=2.0 * penalty)
-        size = outputs.square().sum(1, keepdim=True)
+        size = row_sum(outputs.square())
         buffers.actor_losses.add_(size.mul_(penalty).sub_(score).mul_(weight))
         backward(unit_batch.policy, gradient, passes.policy)
         first, second, third = buffers.policy_gradient
         accumulate(first, passes.policy.below, own.transpose(1, 2), beta=beta)
         passes.policy.upper_gradients(gradient, second, third, beta=beta)
 
-    def _by_agent(
-        self, computed: Iterator[tuple[Sequence[int], Iterator[FloatArray]]]
-    ) -> Iterator[tuple[int, FloatArray]]:
-        """Yield the updates of unit batches by agent.
+    @property
+    def device(self) -> torch.device:
+        """Return the device of the updates."""
+        return self._device
 
-        On CUDA those of a batch follow the launch of the next, so that the device computes while
-        the caller uses them.
+    def _launched(
+        self,
+        agents: tuple[UnitIndex, ...],
+        key: Hashable,
+        stages: Stages,
+        *,
+        draws: Sequence[HostDraw],
+        check_cancelled: Callable[[], None],
+        then: Then,
+    ) -> Tensor:
+        """Compute the agents' rows where they stay; on CUDA all of it is one graph.
+
+        Args:
+            agents: The agents, of which each is in one unit batch.
+            key: Names the stages.
+            stages: Compute the unit batches.
+            draws: What the stages take, in this order; shapes depend on ``agents`` and ``key``.
+            check_cancelled: Raises ``Cancelled`` to abandon the work.
+            then: Computes further from the rows, in the same graph.
+
+        Returns:
+            Shape (agents, P), zero behind each row; the next call overwrites it.
         """
-        for agents, updates in one_ahead(computed) if snaps_on(self._device) else computed:
-            yield from zip(agents, updates, strict=False)
+        rows, forms = self._laid(agents), list[list[tuple[torch.Size, torch.dtype]]]()
 
-    def _updates_in(self, unit_batch: UnitBatch) -> Iterator[FloatArray]:
-        """Return each unit's update: gradient, snapped; place of a weight, if any; statistics.
+        def draw() -> Tensor:
+            drawn = [draw() for draw in draws]
+            forms[:] = [[(each.shape, each.dtype) for each in part] for part in drawn]
+            words = [each.flatten().view(torch.int32) for part in drawn for each in part]
+            return torch.cat(words)
 
-        Nothing overwrites them. The buffers may be overwritten once the updates are read, and on
-        CUDA at once.
+        def compute(draw: Callable[[], Tensor], check: Callable[[], None]) -> None:
+            flat = draw()
+            sizes = [shape.numel() for part in forms for shape, _ in part]
+            parts = iter(torch.split(flat, sizes))
+            there = [
+                tuple(next(parts).view(dtype).view(shape) for shape, dtype in part)
+                for part in forms
+            ]
+            for unit_batch in stages((partial(tuple, part) for part in there), check):
+                self._seal(unit_batch, self._places(agents, unit_batch.agents), rows)
+            then(rows)
+
+        self._graphs.run((agents, key, then), compute, draw=draw, check_cancelled=check_cancelled)
+        return rows
+
+    @abstractmethod
+    def together(
+        self,
+        batch: Rows,
+        agents: Sequence[UnitIndex],
+        *,
+        iteration: int,
+        check_cancelled: Callable[[], None] = lambda: None,
+        then: Then = nothing,
+    ) -> Tensor:
+        """Compute u_i for each requested agent, side by side on their device; see ``Together``."""
+
+    @abstractmethod
+    def rows(
+        self,
+        batch: Rows,
+        units: Sequence[UnitIndex],
+        *,
+        iteration: int,
+        check_cancelled: Callable[[], None] = lambda: None,
+    ) -> Iterator[tuple[UnitIndex, Tensor]]:
+        """Compute u_i for each requested unit and leave it on its device; see ``OnDevice``."""
+
+    def _on_host(
+        self, computed: Iterator[tuple[UnitIndex, Tensor]]
+    ) -> Iterator[tuple[UnitIndex, FloatArray]]:
+        """Yield updates in host memory, where nothing overwrites them.
+
+        On CUDA each follows the launch of the next, so that the device computes while the caller
+        uses it.
         """
-        gradient = unit_batch.buffers.gradient[:, : unit_batch.group.size]
-        sums = unit_batch.buffers.terms.sum(3, dtype=torch.float64)
-        if snaps_on(self._device):  # as ``snap``, to the bit
-            gradient = torch.nn.functional.pad(gradient, (0, self._after)).mul_(1.0 / GRID)
-            gradient.round_().mul_(GRID).add_(0.0)
-        return self._sealed(HostCopy(gradient), HostCopy(sums))
+        if not stays_on(self._device):
+            return ((unit, row.numpy()) for unit, row in computed)
+        copies = one_ahead((unit, HostCopy(row)) for unit, row in computed)
+        return ((unit, copy.array()) for unit, copy in copies)
 
-    def _sealed(self, gradients: HostCopy, sums: HostCopy) -> Iterator[FloatArray]:
-        """Yield the updates of copies, waiting for these when the first is wanted."""
-        by_unit = np.asarray(sums.array(), np.float64).reshape(len(STATISTICS), -1).T
-        for row, statistics in zip(gradients.array(), encoded(by_unit), strict=True):
-            update = row if snaps_on(self._device) else _snapped(row, after=self._after)
-            update[len(update) - len(statistics) :] = statistics
-            yield update
+    def _seal(self, unit_batch: UnitBatch, places: GatherIndex, rows: Tensor) -> None:
+        """Snap the gradients into their places in rows, and encode the statistics behind them."""
+        size, statistics = unit_batch.group.size, _statistics(unit_batch)
+        end = size + self._after
+        places.put(rows[:, :size], snap_in_place(unit_batch.buffers.gradient[:, :size]))
+        places.put(rows[:, end - statistics.shape[1] : end], statistics)
+
+    def _new_rows(self, agents: tuple[UnitIndex, ...]) -> Tensor:
+        longest = max(group.size for group in self._groups)
+        return torch.zeros(len(agents), longest + self._after, device=self._device)
+
+    def _new_places(self, agents: tuple[UnitIndex, ...], own: tuple[UnitIndex, ...]) -> GatherIndex:
+        return GatherIndex([agents.index(agent) for agent in own], self._device)
+
+    def _rows_of(self, unit_batch: UnitBatch) -> Iterator[tuple[int, Tensor]]:
+        """Yield each agent's update: gradient, snapped; place of a weight, if any; statistics."""
+        agents, buffers = dict.fromkeys(unit_batch.agents), unit_batch.buffers
+        gradients = buffers.gradient[:, : unit_batch.group.size].numpy()
+        statistics = _statistics(unit_batch).numpy()
+        for agent, row, own in zip(agents, gradients, statistics, strict=False):
+            update = _snapped(row, after=self._after)
+            update[len(update) - len(own) :] = own
+            yield agent, torch.from_numpy(update)
 
     def fingerprint(self) -> str:
         """Return the numeric identity of this process."""
         return kernels.fingerprint(self.kernel, self._device)
 
 
-def snaps_on(device: torch.device) -> bool:
-    """Return whether updates are snapped on their device, before they are copied to the host."""
-    return device.type == "cuda"
-
-
-def encoded(shares: NDArray[np.float64]) -> FloatArray:
+def encode(shares: Tensor) -> Tensor:
     """Split statistics, shape (..., n), into multiples of 2^-10 and rests, (..., 2 n), snapped.
 
     A number that is not finite is clamped; if its gradient is not finite, that stops the run.
+
+    Args:
+        shares: The statistics, in float64.
     """
-    finite = np.fmax(np.fmin(shares, BEYOND), -BEYOND)
-    pairs = np.empty((*shares.shape, 2))
-    coarse = np.rint(finite / FINE) * FINE
-    pairs[..., 0], pairs[..., 1] = coarse / COARSE, (finite - coarse) / FINE
-    entries = np.fmax(np.fmin(pairs, LIMIT), -LIMIT).astype(np.float32)
-    return snap(entries.reshape(*shares.shape[:-1], 2 * shares.shape[-1]))
+    finite = shares.nan_to_num(nan=BEYOND).clamp_(-BEYOND, BEYOND)
+    coarse = (finite / FINE).round_().mul_(FINE)
+    pairs = torch.stack([coarse / COARSE, (finite - coarse).div_(FINE)], dim=-1)
+    return snap_in_place(pairs.clamp_(-LIMIT, LIMIT).flatten(-2).to(torch.float32))
 
 
-def weigh(update: FloatArray, size: int, weight: float, *, factor: float) -> None:
+def encoded(shares: NDArray[np.float64]) -> FloatArray:
+    """Return ``encode`` of an array of statistics."""
+    entries: FloatArray = encode(torch.from_numpy(shares)).numpy()
+    return entries
+
+
+def snap_in_place(values: Tensor) -> Tensor:
+    """Round to the grid in place, with the bits of ``snap``."""
+    return values.mul_(1.0 / GRID).round_().mul_(GRID).add_(0.0)
+
+
+def _statistics(unit_batch: UnitBatch) -> Tensor:
+    """Return the encoded statistics of each unit, shape (units, entries)."""
+    return encode(total_in_double(unit_batch.buffers.terms).flatten(1).t())
+
+
+def weigh(update: Tensor, size: int, weight: float, *, factor: float) -> None:
     """Scale a summand and write its weight behind it, in place.
 
     A gradient that is too large to be an exact summand becomes zero, and its weight negative; one
@@ -296,12 +300,13 @@ def weigh(update: FloatArray, size: int, weight: float, *, factor: float) -> Non
     """
     gradient = update[:size]
     if factor != 1.0:
-        gradient *= np.float32(factor)
-        snap(gradient, out=gradient)
-    fits = not LIMIT < max(gradient.max(), -gradient.min()) < np.inf
-    if not fits:
-        gradient[:] = 0.0
-    update[size] = weight * factor if fits else -LIMIT
+        snap_in_place(gradient.mul_(factor))
+    least, most = gradient.aminmax()
+    largest = torch.maximum(most, -least)
+    beyond = (largest > LIMIT) & (largest < np.inf)
+    gradient.masked_fill_(beyond, 0.0)
+    update[size] = weight * factor
+    update[size].masked_fill_(beyond, -LIMIT)
 
 
 def _snapped(row: FloatArray, *, after: int) -> FloatArray:

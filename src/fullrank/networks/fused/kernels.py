@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import version
 from itertools import combinations
 from threading import Lock
 from typing import Literal
@@ -22,6 +23,7 @@ import torch
 from torch import Tensor
 
 from fullrank.networks.adam import Adam, AdamState
+from fullrank.networks.fused.products import batched_product, takes_kernels
 
 ONEDNN_LEAST = 4097
 """Smallest m x n x k of one unit's product for oneDNN. PyTorch uses oneDNN when units x m x n x k
@@ -36,9 +38,9 @@ UNIT_ROUNDOFF = 2.0**-24
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A float32 matrix kernel: ``default`` (MKL on x86) or ``onednn``."""
+    """Kernels of float32 products: ``default`` (MKL on x86), ``onednn`` or ``triton``."""
 
-    name: Literal["default", "onednn"]
+    name: Literal["default", "onednn", "triton"]
 
     @property
     def copies_gaps(self) -> bool:
@@ -84,11 +86,14 @@ class Kernel:
         if self.name == "onednn":
             out.flatten(0, 1).addmm_(weights.flatten(0, 1), inputs, beta=beta)
         else:
-            out.baddbmm_(weights, inputs.expand(len(weights), -1, -1), beta=beta)
+            batched_product(weights, inputs.expand(len(weights), -1, -1), out, beta=beta)
 
 
 DEFAULT = Kernel("default")
-"""The kernel where no other is chosen: MKL on x86, cuBLAS on CUDA."""
+"""The kernel where no other is chosen: MKL on x86."""
+
+TRITON = Kernel("triton")
+"""Kernels of ``fullrank.networks.cards``, of which every sum has one order."""
 
 
 class _Setting:
@@ -102,16 +107,16 @@ class _Setting:
         """Set the kernel of a block that begins, without TF32 and with steady convolutions.
 
         Raises:
-            RuntimeError: Blocks of another kernel are active.
+            RuntimeError: Blocks of a kernel with other settings are active.
         """
         with self._lock:
-            if self._kernels and kernel not in self._kernels:
+            if any((each.name == "onednn") != (kernel.name == "onednn") for each in self._kernels):
                 raise RuntimeError(f"kernel {self._kernels[0].name} is active, not {kernel.name}")
             if not self._kernels:
                 cudnn = torch.backends.cudnn
                 precision = torch.get_float32_matmul_precision()
                 self._before = precision, cudnn.allow_tf32, cudnn.deterministic
-                precision = "highest" if kernel.name == "default" else "medium"
+                precision = "medium" if kernel.name == "onednn" else "highest"
                 self._set(precision, allow_tf32=False, deterministic=True)
             self._kernels.append(kernel)
 
@@ -136,9 +141,11 @@ def choose(device: torch.device, *, least_product: int) -> Kernel:
     """Return the fastest exact float32 kernel whose bits do not depend on the units in a call.
 
     Args:
-        device: Device of the parameters; only the CPU offers a choice.
+        device: Device of the parameters; CUDA takes those of ``TRITON``.
         least_product: The smallest m x n x k of one unit's products.
     """
+    if takes_kernels(device):
+        return TRITON
     onednn = Kernel("onednn")
     worthwhile = device.type == "cpu" and least_product >= ONEDNN_LEAST
     fit = worthwhile and _prefers_onednn() and is_float32(onednn) and is_steady(onednn)
@@ -220,10 +227,12 @@ def fingerprint(kernel: Kernel, device: torch.device) -> str:
         "torch": torch.__version__,
         "device": f"{device.type} ({where})",
         "instructions": torch.backends.cpu.get_cpu_capability(),
-        "kernel": kernel.name,
+        "kernel": kernel.name if kernel != TRITON else f"triton {version('triton')}",
         "threads": torch.get_num_threads(),
         "probe": _probe(kernel, device),
     }
+    if device.type == "cuda":
+        parts["noise"] = f"triton {version('triton')}"
     if flushed := flushing(kernel, device):
         parts["denormals"] = f"flushed by {', '.join(flushed)}"
     return "; ".join(f"{name} {value}" for name, value in parts.items())

@@ -3,29 +3,37 @@
 The losses are those of ``fullrank.algorithms.maddpg``; tests compare it with their autograd.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, wait
 from functools import cache, partial
+from typing import TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fullrank.common.rows import Rows
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.networks.fused.critic_input import CriticInput
-from fullrank.networks.fused.cuda import Graphs
+from fullrank.networks.fused.cuda import stays_on
 from fullrank.networks.fused.gradients import (
-    ColumnBlock,
     FusedGradients,
+    HostDraw,
     LossWeights,
-    Minibatch,
+    Then,
+    nothing,
     weigh,
 )
 from fullrank.networks.fused.kernels import Kernel
+from fullrank.networks.fused.minibatch import ColumnBlock, Minibatch
 from fullrank.networks.fused.mlp import backward, forward, upper
 from fullrank.networks.fused.network_group import NetworkGroup
+from fullrank.networks.fused.products import batched_product
 from fullrank.networks.fused.unit_batch import Passes, UnitBatch
 from fullrank.replay.layout import Layout
+
+_UnitBatches: TypeAlias = tuple[list[UnitBatch], list[UnitBatch]]
+"""Those of the agents that act next, and those of the agents that learn."""
 
 
 class FusedMADDPG(FusedGradients):
@@ -70,7 +78,6 @@ class FusedMADDPG(FusedGradients):
             )
         )
         self._executor: Executor | None = None
-        self._graphs = Graphs(self._device)
 
     def run_beside(self, executor: Executor) -> None:
         """Compute the policies' gradients of every further update on a thread, to the same bits.
@@ -92,91 +99,144 @@ class FusedMADDPG(FusedGradients):
         row: int | None = None,
         check_cancelled: Callable[[], None] = lambda: None,
     ) -> Iterator[tuple[UnitIndex, FloatArray]]:
-        """Compute u_i for each requested unit, part by part; see ``Gradients.compute``.
+        """Compute u_i for each requested unit; see ``Gradients.compute``."""
+        rows = self.rows(batch, units, iteration=iteration, check_cancelled=check_cancelled)
+        return self._on_host(rows)
+
+    def rows(
+        self,
+        batch: Rows,
+        units: Sequence[UnitIndex],
+        *,
+        iteration: int,
+        check_cancelled: Callable[[], None] = lambda: None,
+    ) -> Iterator[tuple[UnitIndex, Tensor]]:
+        """Compute u_i for each requested unit, part by part, and leave it on its device.
 
         Only one call may be active: a newer call reuses the buffers of an older one.
         """
         if not self._parts:
             yield from self._keyed(batch, units, (iteration,), check_cancelled)
-        count = len(self._parts)
+            return
+        sample, count = np.asarray(batch), len(self._parts)
         for part, own in enumerate(self._parts):
             agents = [unit // count for unit in units if unit % count == part]
-            rows = batch[own.start : own.stop]
+            rows = sample[own.start : own.stop]
             weights = rows[:, self._layout.alive].sum(0) * np.float32(self._weights.transition)
             for agent, update in self._keyed(rows, agents, (iteration, part), check_cancelled):
-                weigh(update, self._sizes[agent], weights[agent], factor=self._factor(agent))
+                with self.kernel.active():
+                    weight, factor = float(weights[agent]), self._factor(agent)
+                    weigh(update, self._sizes[agent], weight, factor=factor)
                 yield agent * count + part, update
+
+    def together(
+        self,
+        batch: Rows,
+        agents: Sequence[UnitIndex],
+        *,
+        iteration: int,
+        check_cancelled: Callable[[], None] = lambda: None,
+        then: Then = nothing,
+    ) -> Tensor:
+        """Compute u_i for each requested agent, side by side; see ``Together``."""
+        return self._together(batch, agents, (iteration,), check_cancelled, then)
 
     def _keyed(
         self,
-        batch: FloatArray,
+        batch: Rows,
         agents: Sequence[int],
         key: tuple[int, ...],
         check_cancelled: Callable[[], None],
-    ) -> Iterator[tuple[int, FloatArray]]:
+    ) -> Iterator[tuple[int, Tensor]]:
         """Compute the agents' gradients with draws keyed by ``key`` and agent."""
         if not agents:
             return
-        with self.kernel.active():
-            data = self._minibatch(len(batch))
-            data.load(batch)
-            read = agents if self._local.issuperset(agents) else range(self._layout.agents)
-            self._target_actions(read, data, key, check_cancelled)
-        yield from self._by_agent(self._updates(agents, data, key, check_cancelled))
+        if stays_on(self._device):
+            rows = self._together(batch, agents, key, check_cancelled, nothing)
+            for agent, row in zip(agents, rows, strict=True):
+                yield agent, row[: self._sizes[agent] + self._after]
+            return
+        data, unit_batches = self._prepared(batch, agents)
+        draws = iter(self._draws(unit_batches, key))
+        stages = self._stages(data, unit_batches, draws, check_cancelled)
+        while True:
+            with self.kernel.active():
+                unit_batch = next(stages, None)
+            if unit_batch is None:
+                return
+            yield from self._rows_of(unit_batch)
 
-    def _updates(
+    def _together(
         self,
+        batch: Rows,
         agents: Sequence[int],
-        data: Minibatch,
         key: tuple[int, ...],
         check_cancelled: Callable[[], None],
-    ) -> Iterator[tuple[Sequence[int], Iterator[FloatArray]]]:
-        """Compute the agents' updates, unit batch by unit batch."""
-        for group, batches in zip(self._groups, self._batches, strict=True):
-            row_of = {agent: row for row, agent in enumerate(group.agents)}
-            wanted = [row_of[agent] for agent in agents if agent in row_of]
-            for rows in batches.split(wanted, data.columns):
-                with self.kernel.active():
-                    unit_batch = batches.take(rows, data.columns)
-                    self._gradient(unit_batch, data, key, check_cancelled)
-                    updates = self._updates_in(unit_batch)
-                yield list(dict.fromkeys(unit_batch.agents)), updates
+        then: Then,
+    ) -> Tensor:
+        data, unit_batches = self._prepared(batch, agents)
+        with self.kernel.active():
+            return self._launched(
+                tuple(agents),
+                data.size,
+                partial(self._stages, data, unit_batches),
+                draws=self._draws(unit_batches, key),
+                check_cancelled=check_cancelled,
+                then=then,
+            )
 
-    def _target_actions(
+    def _prepared(self, batch: Rows, agents: Sequence[int]) -> tuple[Minibatch, _UnitBatches]:
+        """Take a minibatch, and return the unit batches that act next, and those of the agents."""
+        read = agents if self._local.issuperset(agents) else range(self._layout.agents)
+        with self.kernel.active():
+            data = self._minibatch(batch.shape[0])
+            data.put(batch)
+            acting, own = list[UnitBatch](), list[UnitBatch]()
+            for group, batches in zip(self._groups, self._batches, strict=True):
+                row_of = {agent: row for row, agent in enumerate(group.agents)}
+                reading = [row for agent, row in row_of.items() if agent in read]
+                acting += batches.split(reading, data.columns)
+                wanted = [row_of[agent] for agent in agents if agent in row_of]
+                own += batches.split(wanted, data.columns)
+        return data, (acting, own)
+
+    def _draws(self, unit_batches: _UnitBatches, key: tuple[int, ...]) -> list[HostDraw]:
+        """Return calls that make the keys of the unit batches' noise, one after the other."""
+        return [
+            partial(self._keys, each, purpose, *key)
+            for purpose, batches in zip(
+                ("target_action", "policy_action"), unit_batches, strict=True
+            )
+            for each in batches
+        ]
+
+    def _stages(
         self,
-        agents: Collection[UnitIndex],
         data: Minibatch,
-        key: tuple[int, ...],
+        unit_batches: _UnitBatches,
+        draws: Iterator[HostDraw],
         check_cancelled: Callable[[], None],
-    ) -> None:
-        """Write the agents' target actions into the joint input of the target critics."""
-        for group, batches in zip(self._groups, self._batches, strict=True):
-            wanted = [row for row, agent in enumerate(group.agents) if agent in agents]
-            for rows in batches.split(wanted, data.columns):
-                unit_batch = batches.take(rows, data.columns)
-                self._graphs.run(
-                    ("target actions", data.size, unit_batch.agents),
-                    partial(self._act_next, unit_batch, data),
-                    draw=self._draw(unit_batch, "target_action", data, key),
-                    check_cancelled=check_cancelled,
-                )
-
-    def _draw(
-        self, unit_batch: UnitBatch, purpose: str, data: Minibatch, key: tuple[int, ...]
-    ) -> Callable[[], Tensor]:
-        """Return a call that draws the noise of the units' actions."""
-        return partial(self._noise, unit_batch, purpose, *key, size=data.size, width=data.width)
+    ) -> Iterator[UnitBatch]:
+        """Compute unit batches, whose rows are [critic gradient; policy gradient], clipped."""
+        data.load()
+        acting, own = unit_batches
+        for unit_batch in acting:
+            self._act_next(unit_batch, data, next(draws), check_cancelled)
+        for unit_batch in own:
+            self._both_gradients(unit_batch, data, next(draws), check_cancelled)
+            yield unit_batch
 
     def _act_next(
         self,
         unit_batch: UnitBatch,
         data: Minibatch,
-        draw: Callable[[], Tensor],
+        draw: HostDraw,
         check_cancelled: Callable[[], None],
     ) -> None:
         """Write the target actions of units into the joint input of the target critics."""
         check_cancelled()
-        noise, buffers = draw(), unit_batch.buffers
+        noise = self._noise(unit_batch, *draw(), size=data.size, width=data.width)
+        buffers = unit_batch.buffers
         unit_batch.prepare_targets()
         for block, part in zip(data.blocks, noise.chunk(len(data.blocks), dim=2), strict=True):
             own = unit_batch.own(block.next_rows)
@@ -185,28 +245,14 @@ class FusedMADDPG(FusedGradients):
             actions *= unit_batch.agent_rows.of(block.acts_next)
             unit_batch.action_rows.put(block.next_joint, actions.flatten(0, 1))
 
-    def _gradient(
-        self,
-        unit_batch: UnitBatch,
-        data: Minibatch,
-        key: tuple[int, ...],
-        check_cancelled: Callable[[], None],
-    ) -> None:
-        """Compute rows [critic gradient; policy gradient], clipped variable by variable."""
-        self._graphs.run(
-            ("gradients", data.size, unit_batch.agents),
-            partial(self._both_gradients, unit_batch, data),
-            draw=self._draw(unit_batch, "policy_action", data, key),
-            check_cancelled=check_cancelled,
-        )
-
     def _both_gradients(
         self,
         unit_batch: UnitBatch,
         data: Minibatch,
-        draw: Callable[[], Tensor],
+        draw: HostDraw,
         check_cancelled: Callable[[], None],
     ) -> None:
+        """Compute the gradients of critics and policies, clipped variable by variable."""
         unit_batch.prepare()
         critics = self._critic_gradients(unit_batch, data, check_cancelled)
         if self._executor is None or unit_batch.local:  # local critics share one input
@@ -226,9 +272,7 @@ class FusedMADDPG(FusedGradients):
         check_cancelled()
         unit_batch.clipped()
 
-    def _policies_beside(
-        self, unit_batch: UnitBatch, data: Minibatch, draw: Callable[[], Tensor]
-    ) -> None:
+    def _policies_beside(self, unit_batch: UnitBatch, data: Minibatch, draw: HostDraw) -> None:
         """Accumulate the policies' gradients on a thread that shares no results with the critics'.
 
         The kernel is active already, for the whole process; inference is a thread's own mode.
@@ -255,11 +299,12 @@ class FusedMADDPG(FusedGradients):
         self,
         unit_batch: UnitBatch,
         data: Minibatch,
-        draw: Callable[[], Tensor],
+        draw: HostDraw,
         passes: Passes,
     ) -> Iterator[None]:
         """Accumulate the policies' gradients block by block, each after the critics' if shared."""
-        noise, outputs = draw(), unit_batch.buffers.outputs
+        noise = self._noise(unit_batch, *draw(), size=data.size, width=data.width)
+        outputs = unit_batch.buffers.outputs
         for block, part in zip(data.blocks, noise.chunk(len(data.blocks), dim=2), strict=True):
             if passes is not unit_batch.buffers.passes:
                 affine = unit_batch.critic.affine
@@ -300,7 +345,7 @@ class FusedMADDPG(FusedGradients):
         backward(unit_batch.critic, error, activations)
         below, affine = activations.below, buffers.affine_gradient
         if unit_batch.local:
-            affine.baddbmm_(below, seen.transpose(1, 2), beta=beta)
+            batched_product(below, seen.transpose(1, 2), affine, beta=beta)
         else:
             self.kernel.shared_product(below, block.joint_rows, affine, beta=beta)
         activations.upper_gradients(error, *buffers.critic_gradient, beta=beta)
@@ -312,7 +357,7 @@ def _first_layer(
     """Compute the pre-activation of the critics' first layer; return the critics' input."""
     if unit_batch.local:
         seen = unit_batch.seen(joint_rows)
-        torch.bmm(weights, seen, out=out)
+        batched_product(weights, seen, out)
         return seen
     joint = joint_rows.t()
     kernel.shared_product(weights, joint, out)

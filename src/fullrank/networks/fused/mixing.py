@@ -14,8 +14,10 @@ from fullrank.networks.fused.products import (
     Blocks,
     PackedArray,
     add_gradient,
+    add_sum,
     multiply,
     places_of,
+    total,
     widen,
     width_of,
 )
@@ -70,7 +72,7 @@ class Sum(_Unweighted):
     def forward(self, values: Tensor, *, target: bool) -> Tensor:
         """Return the sums over agents."""
         self._agents = values.shape[2]
-        return values.sum(2, keepdim=True)
+        return total(values)[..., None]
 
     def backward(self, gradient: Tensor) -> Tensor:
         """Return every agent's gradient: that of the sum."""
@@ -251,7 +253,7 @@ class Monotonic:
             values, inputs, below, raw, raw_last, magnitude, magnitude_last, mixed, slope
         )
         joint = torch.mul(mixed, magnitude_last).addcmul_(value, weights.value)
-        return joint.sum(2, keepdim=True).add_(weights.value_bias[:1])
+        return total(joint)[..., None].add_(weights.value_bias[:1])
 
     def _parts(self, below: Tensor) -> tuple[Tensor, ...]:
         """Split the outputs of the first layers into their parts."""
@@ -275,8 +277,8 @@ class Monotonic:
         if self._deep:
             add_gradient(sums.second, hyper, raw)
             add_gradient(sums.second_last, hyper_last, raw_last)
-            sums.second_bias.add_(raw.sum(1))
-            sums.second_last_bias.add_(raw_last.sum(1))
+            add_sum(sums.second_bias, raw)
+            add_sum(sums.second_last_bias, raw_last)
             inner = self._hyper[:units]
             for part, above, back, out in zip(
                 (hyper, hyper_last),
@@ -294,6 +296,6 @@ class Monotonic:
         _threshold_backward(value, hidden, 0.0, grad_input=value)
         bias.copy_(mixed)
         add_gradient(sums.first, own.state, below)
-        sums.value.add_(torch.mul(hidden, gradient).sum(1))
-        sums.value_bias[:, :1].add_(gradient.sum(1))
-        return torch.unflatten(own.magnitude, 2, (-1, wide)).sum(3)
+        add_sum(sums.value, torch.mul(hidden, gradient))
+        add_sum(sums.value_bias[:, :1], gradient)
+        return total(torch.unflatten(own.magnitude, 2, (-1, wide)))

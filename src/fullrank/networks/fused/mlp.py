@@ -5,7 +5,7 @@ Hidden layers add b and rectify in place: a row of ones for b would prevent cont
 and products of 65 rows are slow. Only critic inputs end in a row of ones, so that their first layer
 is the single matrix [W | b].
 
-The number of units in a call does not enter a product's shape: every product is a ``bmm`` with one
+The number of units in a call does not enter a product's shape: every product is batched, with one
 matrix per unit. docs/adr/0006 lists the other measured forms, and those that break bit equality.
 
 Each variable of each unit is clipped to a maximum L2 norm. A norm beyond float32, which entries
@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from fullrank.common.updates import GRID
+from fullrank.networks.fused.products import batched_product, lengths, total
 
 _threshold_backward = torch.ops.aten.threshold_backward.grad_input
 
@@ -139,20 +140,22 @@ class Activations:
 
 def forward(weights: Weights, inputs: Tensor, activations: Activations, out: Tensor) -> Tensor:
     """Map inputs (units, inputs, columns) to outputs (units, outputs, columns)."""
-    torch.bmm(weights.first.weight, inputs, out=activations.h1).add_(weights.first.bias)
+    batched_product(weights.first.weight, inputs, activations.h1).add_(weights.first.bias)
     return upper(weights, activations.h1, activations, out)
 
 
 def upper(weights: Weights, first: Tensor, activations: Activations, out: Tensor) -> Tensor:
     """Compute the outputs from the pre-activation of the first layer."""
     hidden(weights, first, activations)
-    return torch.baddbmm(weights.third.bias, weights.third.weight, activations.h2, out=out)
+    out.copy_(weights.third.bias)
+    return batched_product(weights.third.weight, activations.h2, out, beta=1.0)
 
 
 def hidden(weights: Weights, first: Tensor, activations: Activations) -> None:
     """Compute both hidden layers from the first pre-activation, which may be ``activations.h1``."""
     torch.clamp_min(first, 0.0, out=activations.h1)
-    torch.bmm(weights.second.weight, activations.h1, out=activations.h2).add_(weights.second.bias)
+    below = activations.h1
+    batched_product(weights.second.weight, below, activations.h2).add_(weights.second.bias)
     activations.h2.clamp_min_(0.0)
 
 
@@ -161,9 +164,9 @@ def backward(weights: Weights, output_gradient: Tensor, activations: Activations
     if output_gradient.shape[1] == 1:  # several times faster than a product of depth 1
         torch.mul(weights.third_back, output_gradient, out=activations.second)
     else:
-        torch.bmm(weights.third_back, output_gradient, out=activations.second)
+        batched_product(weights.third_back, output_gradient, activations.second)
     mask(activations.second, activations.h2)
-    torch.bmm(weights.second_back, activations.second, out=activations.below)
+    batched_product(weights.second_back, activations.second, activations.below)
     mask(activations.below, activations.h1)
 
 
@@ -181,8 +184,8 @@ def accumulate(out: Linear, gradient: Tensor, inputs: Tensor, *, beta: float) ->
         inputs: Inputs of the layer, shape (units, columns, inputs).
         beta: Factor of W's previous gradient; b's is always kept in full.
     """
-    out.weight.baddbmm_(gradient, inputs, beta=beta)
-    out.bias.add_(gradient.sum(2, keepdim=True))
+    batched_product(gradient, inputs, out.weight, beta=beta)
+    out.bias.add_(total(gradient)[..., None])
 
 
 VANISHED = -GRID
@@ -250,9 +253,9 @@ class Clipper:
                 out.copy_(variable)
             return
         for layer in self._layers:
-            torch.linalg.vector_norm(layer.weight, dim=2, out=layer.by_row[:, 0])
+            lengths(layer.weight, layer.by_row[:, 0])
             layer.by_row[:, 1] = layer.bias
-            torch.linalg.vector_norm(layer.by_row, dim=2, out=layer.lengths)
+            lengths(layer.by_row, layer.lengths)
         torch.div(self._norm, self._lengths.clamp_min_(self._norm), out=self._lengths)
         for variable, scale, out in self._products:
             torch.mul(variable, scale, out=out)

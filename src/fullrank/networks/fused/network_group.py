@@ -7,12 +7,11 @@ the last column of its layer.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from fullrank.common.seeding import stream
-from fullrank.common.types import BoolArray, FloatArray
+from fullrank.common.types import FloatArray
 from fullrank.environments.base import AgentSpec
 from fullrank.networks.fused.critic_input import (
     CriticInput,
@@ -226,26 +225,21 @@ class FusedActor(MemorylessActor):
     def __init__(
         self, groups: Sequence[NetworkGroup], layout: Layout, *, kernel: Kernel, seed: int
     ) -> None:
-        super().__init__(layout.action_sizes, seed=seed)
+        device = groups[0].rows.online.device
+        super().__init__(layout.action_sizes, device=device, seed=seed)
         self._groups, self._kernel = groups, kernel
         self._policies = [_Policies.of(group, layout) for group in groups]
 
-    def _act(
-        self, observation: FloatArray, available: BoolArray | None, choose: Choose
-    ) -> FloatArray:
+    def _act(self, observation: Tensor, available: Tensor | None, choose: Choose) -> Tensor:
         with self._kernel.active():
-            copies = len(observation)
-            device = self._groups[0].rows.online.device
-            seen = torch.from_numpy(np.require(observation, requirements="W")).to(device).t()
-            joint = torch.empty(sum(self._action_sizes), copies, device=device)
-            if available is not None:
-                allowed = torch.from_numpy(available).to(device).t()
+            joint = torch.empty(sum(self._action_sizes), len(observation), device=self.device)
             for policies in self._policies:
-                head, outputs = policies.group.head, policies.outputs(seen)
+                head, outputs = policies.group.head, policies.outputs(observation.t())
                 if available is not None:
-                    outputs = head.mask(outputs, policies.actions.of(allowed).view_as(outputs))
+                    allowed = policies.actions.of(available.t())
+                    outputs = head.mask(outputs, allowed.view_as(outputs))
                 policies.actions.put(joint, choose(head, outputs).flatten(0, 1))
-            return np.ascontiguousarray(joint.t().cpu().numpy())
+            return joint
 
     def policy(self, agent: int) -> tuple[FloatArray, ...]:
         """Return the agent's policy, layer by layer; see ``Actor.policy``."""

@@ -1,4 +1,7 @@
-"""Products of the rows of several units with shared matrices, whose widths are padded.
+"""Products and sums whose bits do not depend on the units in a call.
+
+Of units with matrices of their own, a batch has one product each. Rows of several units are
+multiplied by shared matrices, whose widths are padded.
 
 A packed block is an array of entries of a flat vector, each times a constant, and of zeros. Blocks
 are padded so that every width is a multiple of 16: no product has a single row or column, and no
@@ -7,6 +10,7 @@ row ends within a vector register, both of which would let bits depend on what i
 One product of all rows at once is faster than one for each unit, by up to two where a unit has few
 rows. A library may choose another order of summation for another number of rows, so the form with
 one product is used only where it gives, for every number of units, the bits of separate products.
+On CUDA kernels of one order compute all products and sums.
 """
 
 from collections.abc import Callable, Sequence
@@ -135,10 +139,11 @@ def product(
         blocks: Rows of units.
         beta: 0, or 1 to add the product to the results.
     """
+    if takes_kernels(inputs.device):
+        return lambda left, sums: _multiply_in_order(left, weights, sums, adds=bool(beta))
     strides = inputs.stride(1), weights.stride()[1:], out.stride(1)
     threads = torch.get_num_threads()
-    shape, device = weights.shape, inputs.device
-    if is_steady(blocks, shape, strides, beta=beta, threads=threads, device=device):
+    if is_steady(blocks, weights.shape, strides, beta=beta, threads=threads):
         return lambda left, sums: sums.baddbmm_(left, weights, beta=beta)
     return lambda left, sums: multiply_apart(left, weights, sums, rows=blocks.rows, beta=beta)
 
@@ -174,7 +179,101 @@ def add_gradient(weight: Tensor, inputs: Tensor, gradient: Tensor) -> None:
         inputs: Shape (units, rows, inputs).
         gradient: Shape (units, rows, outputs).
     """
-    weight.baddbmm_(inputs.transpose(1, 2), gradient)
+    batched_product(inputs.transpose(1, 2), gradient, weight, beta=1.0)
+
+
+def batched_product(left: Tensor, right: Tensor, out: Tensor, *, beta: float = 0.0) -> Tensor:
+    """Multiply each matrix of a batch by another one, into ``out``, which is returned.
+
+    Args:
+        left: Shape (batch, rows, depth).
+        right: Shape (batch, depth, columns).
+        out: Shape (batch, rows, columns).
+        beta: 0, or 1 to add the product to ``out``.
+    """
+    if takes_kernels(out.device):
+        _multiply_in_order(left, right, out, adds=bool(beta))
+        return out
+    return out.baddbmm_(left, right, beta=beta)
+
+
+def add_sum(bias: Tensor, gradient: Tensor) -> None:
+    """Add a bias's gradient in one chunk, from the gradient at the outputs of its layer.
+
+    Args:
+        bias: Shape (units, outputs).
+        gradient: Shape (units, rows, outputs).
+    """
+    if takes_kernels(bias.device):
+        ones = _one(bias.device).expand(len(bias), 1, gradient.shape[1])
+        _multiply_in_order(ones, gradient, bias[:, None], adds=True)
+    else:
+        bias.add_(gradient.sum(1))
+
+
+def total(values: Tensor) -> Tensor:
+    """Sum over the last axis."""
+    if not takes_kernels(values.device):
+        return values.sum(-1)
+    out = values.new_empty(values.shape[:-1])
+    rows = values.reshape(1, -1, values.shape[-1])
+    ones = _one(values.device).expand(1, values.shape[-1], 1)
+    _multiply_in_order(rows, ones, out.view(1, -1, 1), adds=False)
+    return out
+
+
+def total_in_double(values: Tensor) -> Tensor:
+    """Sum over the last axis in float64; by kernels, its halves are added until one is left."""
+    if not takes_kernels(values.device):
+        return values.sum(-1, dtype=torch.float64)
+    values = values.double()
+    while (size := values.shape[-1]) > 1:
+        values = functional.pad(values, (0, size % 2))
+        values = torch.add(*values.chunk(2, -1))
+    return values[..., 0]
+
+
+def row_sum(values: Tensor) -> Tensor:
+    """Sum over the rows of matrices, shape (batch, rows, columns), as (batch, 1, columns)."""
+    if not takes_kernels(values.device):
+        return values.sum(1, keepdim=True)
+    out = values.new_empty(len(values), 1, values.shape[2])
+    _multiply_in_order(_one(values.device).expand(len(values), 1, values.shape[1]), values, out)
+    return out
+
+
+def lengths(values: Tensor, out: Tensor) -> None:
+    """Compute the L2 norms over the last axis."""
+    if takes_kernels(values.device):
+        torch.sqrt(total(values.square()), out=out)
+    else:
+        torch.linalg.vector_norm(values, dim=-1, out=out)
+
+
+def least_units(device: torch.device) -> int:
+    """Return the least number of units in a product.
+
+    On a CPU they are as many as threads: a product of fewer matrices is split inside a matrix,
+    which changes its bits.
+    """
+    return torch.get_num_threads() if device.type == "cpu" else 1
+
+
+def takes_kernels(device: torch.device) -> bool:
+    """Return whether kernels compute the sums: on CUDA, where torch chooses orders by the units."""
+    return device.type == "cuda"
+
+
+@cache
+def _one(device: torch.device) -> Tensor:
+    return torch.ones(1, 1, 1, device=device)
+
+
+def _multiply_in_order(left: Tensor, right: Tensor, out: Tensor, *, adds: bool = False) -> None:
+    from fullrank.networks.cards.products_kernels import multiply
+
+    with torch.cuda.device_of(out):  # type: ignore[no-untyped-call]
+        multiply(left, right, out, adds=adds)
 
 
 @cache
@@ -185,7 +284,6 @@ def is_steady(
     *,
     beta: float,
     threads: int,
-    device: torch.device,
 ) -> bool:
     """Compare one product of all rows with separate ones, for all numbers of units.
 
@@ -195,14 +293,13 @@ def is_steady(
         strides: Distance of the rows, strides of the shared matrix, and distance of the results.
         beta: Factor of the previous result.
         threads: Number of torch threads, on which the library's choice may depend.
-        device: Device of the products.
     """
     networks, depth, outputs = shape
     distance, (down, across), apart_by = strides
     generator = np.random.Generator(np.random.Philox(key=2))
 
     def draw(*size: int) -> Tensor:
-        return torch.from_numpy(generator.standard_normal(size, dtype=np.float32)).to(device)
+        return torch.from_numpy(generator.standard_normal(size, dtype=np.float32))
 
     own = blocks.rows * blocks.steps
     inputs, before = (draw(networks, blocks.units * own, width) for width in (distance, apart_by))

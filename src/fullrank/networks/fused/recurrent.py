@@ -25,6 +25,7 @@ from fullrank.networks.fused.products import (
     Blocks,
     PackedArray,
     add_gradient,
+    add_sum,
     by_unit,
     multiply,
     places_of,
@@ -332,13 +333,13 @@ class RecurrentUnits:
         outer = by_unit(gradient, units, self._right)
         states = by_unit(own.states[0], units, self._left)
         add_gradient(sums.last, states[:, self._rows :], outer)
-        sums.last_bias.add_(outer.sum(1))
+        add_sum(sums.last_bias, outer)
         own.gates[steps:] = 0.0
         self._recur_back(own, above, steps)
         inner, below = by_unit(own.gates, units, self._right), own.below[0].flatten(1, 2)
         add_gradient(sums.recurrent, states[:, : -self._rows], inner[..., wide:])
         add_gradient(sums.gates, below, inner[..., : 3 * wide])
-        sums.gate_bias.add_(inner.sum(1))
+        add_sum(sums.gate_bias, inner)
         first = above.view(below.shape)
         inner, out = inner.view(1, -1, 4 * wide), first.view(1, -1, wide)
         self._multiply(inner[..., : 3 * wide], self._gates_back, out)

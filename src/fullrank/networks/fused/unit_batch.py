@@ -18,6 +18,7 @@ from fullrank.networks.fused.critic_input import (
 from fullrank.networks.fused.kernels import Kernel
 from fullrank.networks.fused.mlp import Activations, Clipper, Linear, Weights, parts
 from fullrank.networks.fused.network_group import NetworkGroup
+from fullrank.networks.fused.products import takes_kernels
 
 STATISTICS = ("critic_loss", "q_taken_mean", "actor_loss")
 """Names of the statistics of actor-critics: both losses, and the mean value of taken actions."""
@@ -149,8 +150,9 @@ class Buffers:
         return torch.empty_like(self.gradient), torch.empty_like(self.gradient)
 
 
-ENTRIES = 280_000
-"""Entries of one activation, units x hidden x columns; a core's cache holds several of them."""
+ENTRIES = {"cpu": 280_000, "cuda": 2**27}
+"""Entries of one activation, units x hidden x columns; a core's cache holds several of them. On
+CUDA half a gibibyte."""
 
 NARROW_INPUTS = 16
 """Inputs of a unit from which MKL gives products with its matrix and with the transpose equal bits;
@@ -158,14 +160,6 @@ narrower matrices are few bytes to turn."""
 
 KEPT = 256
 """Maximum number of unit batches kept: learners' rows change only with the code."""
-
-
-def computes_apart(device: torch.device) -> bool:
-    """Return whether each unit is computed by itself: on CUDA, where company may change its bits.
-
-    There torch and cuBLAS choose the order of a sum by the number of units in the call, too.
-    """
-    return device.type == "cuda"
 
 
 class UnitBatch:
@@ -178,7 +172,7 @@ class UnitBatch:
         agents: Agents of the units; the last may be repeated.
         buffers: Buffers of this width, shared with other batches.
         critic, policy, target_critic, target_policy: Weights of the units' networks; ``prepare``
-            and ``prepare_targets`` write layers that differ from those of the parameters.
+            and ``prepare_targets`` write those that differ from the parameters.
         agent_rows: Rows of the units in tensors indexed by agent.
         action_rows: Rows of the own actions in a joint input, flat.
         action_columns: Index of the own actions among the columns of the critics' first layer.
@@ -251,7 +245,7 @@ class UnitBatch:
             self.critic = _with_second(self.critic, critic)
             self.policy = _with_second(self.policy, policy)
 
-    def refresh(self) -> None:
+    def _refresh(self) -> None:
         """Copy the current parameters, unless the weights are views of them."""
         if self._copied:
             online, target = self.buffers.parameters
@@ -260,10 +254,12 @@ class UnitBatch:
 
     def prepare_targets(self) -> None:
         """Prepare the target policies for the products."""
+        self._refresh()
         copy_all(self._target_copies)
 
     def prepare(self) -> None:
         """Prepare the other networks for the products, and zero bias gradients and statistics."""
+        self._refresh()
         self.buffers.bias_gradient.zero_()
         self.buffers.terms.zero_()
         copy_all(self._copies)
@@ -316,28 +312,25 @@ class UnitBatches:
         self._buffers = cache(partial(Buffers, group, clip_norm=clip_norm))
         self._unit_batch = lru_cache(KEPT)(self._new)
 
-    def split(self, rows: Sequence[int], columns: int) -> Iterator[tuple[int, ...]]:
-        """Cut rows into pieces that fit the cache, or into single rows where units are ``lone``.
+    def split(self, rows: Sequence[int], columns: int) -> list[UnitBatch]:
+        """Cut rows into unit batches that fit the cache, or of one row where units are ``lone``.
 
-        A product of fewer matrices than threads is split inside a matrix, and that of fewer than
-        the group's ``least`` takes another routine; both change its bits. A short piece therefore
-        repeats its last row.
+        On a CPU a product of fewer matrices than threads is split inside a matrix, and that of
+        fewer than the group's ``least`` takes another routine; both change its bits. A short piece
+        therefore repeats its last row.
         """
-        if computes_apart(self._device):
-            yield from ((row,) for row in rows)
-            return
-        least = max(torch.get_num_threads(), self._group.least)
+        pieces = self._pieces(rows, columns)
+        return [self._unit_batch(piece, columns) for piece in pieces]
+
+    def _pieces(self, rows: Sequence[int], columns: int) -> Iterator[tuple[int, ...]]:
+        apart, least = self._group.lone, max(torch.get_num_threads(), self._group.least)
+        if takes_kernels(self._device):
+            apart, least = False, 1
         entries = self._group.critic.hidden * columns
-        width = 1 if self._group.lone else max(ENTRIES // entries, least)
+        width = 1 if apart else max(ENTRIES[self._device.type] // entries, least)
         for start in range(0, len(rows), width):
             chosen = tuple(rows[start : start + width])
             yield chosen + chosen[-1:] * (least - len(chosen))
-
-    def take(self, rows: tuple[int, ...], columns: int) -> UnitBatch:
-        """Return the unit batch of these rows, with the current parameters."""
-        unit_batch = self._unit_batch(rows, columns)
-        unit_batch.refresh()
-        return unit_batch
 
     def _new(self, rows: tuple[int, ...], columns: int) -> UnitBatch:
         buffers = self._buffers(units=len(rows), columns=columns)
