@@ -1,23 +1,24 @@
 """ReplayService: requests become calls of tables, bounded in time and in memory."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from google.protobuf.message import Message
 
 from fullrank import __version__
-from fullrank.common.errors import DeadlinePassed, InvalidContribution, Overloaded
+from fullrank.common.errors import Corrupted, DeadlinePassed, InvalidContribution, Overloaded
 from fullrank.common.types import FloatArray, IntArray
 from fullrank.net.codec import SAMPLE_CHUNK, encode_chunks
 from fullrank.net.errors import Context
 from fullrank.net.messages import check_version, run_term_message, run_term_of, sample_of
 from fullrank.replay.fence import Fence
 from fullrank.replay.items import Items, rows_of_items
-from fullrank.replay.limits import MINIBATCH_BYTES, rows_per_minibatch
+from fullrank.replay.limits import MINIBATCH_BYTES, POSITIONS, rows_per_minibatch
 from fullrank.replay.samplers import Sample
 from fullrank.replay.store import Store, table_key
 from fullrank.replay.table import Table
@@ -25,6 +26,10 @@ from fullrank.runs.events import EventLog, Reopened, Truncated
 from fullrank.v1 import replay_pb2 as pb
 from fullrank_replay.appends import Appends, StagedBlocks, first_message
 from fullrank_replay.pacing import Pacing, shielded
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 GatheredRows: TypeAlias = tuple[FloatArray, IntArray]
 """The rows of all items of a sample, shape (rows, row_size), and the number of rows of each."""
@@ -168,7 +173,7 @@ class Reads:
         table.check(sample)
         row_bytes, rows = 4 * table.row_size, sample.size
         if sample.draw.searched and rows <= rows_per_minibatch(row_bytes):
-            runs = await self._pacing.locked(partial(table.runs, sample))
+            runs = await self._read(sample.table, partial(table.runs, sample))
             rows = int(runs.lengths.sum())
         if rows > (most := rows_per_minibatch(row_bytes)):
             raise InvalidContribution(
@@ -180,10 +185,19 @@ class Reads:
     async def _gathered(self, sample: Sample) -> GatheredRows:
         """Gather all items of a minibatch; then its rows may be evicted."""
         table = self._store.get(sample.table)
-        rows = await self._pacing.locked(partial(_gather, table, sample))
+        rows = await self._read(sample.table, partial(_gather, table, sample))
         self._pacing.limiter(sample.table, window=table.capacity).sampled(sample.head)
         await self._pacing.notify()
         return rows
+
+    async def _read(self, key: str, call: Callable[[], T]) -> T:
+        """Read a table in turn; one that is found damaged is unusable from then on."""
+        try:
+            return await self._pacing.locked(call)
+        except Corrupted as error:
+            log.error("table_unusable table=%s reason=%s", key, error)
+            self._store.unusable[key] = error
+            raise
 
 
 def _gather(table: Table, sample: Sample) -> GatheredRows:
@@ -236,6 +250,10 @@ class ReplayServicer:
         """Make or find a table."""
         if not (request.row_size and request.capacity):
             raise InvalidContribution("row_size and capacity must be given")
+        if max(request.head, request.capacity) >= POSITIONS:
+            raise InvalidContribution(
+                f"head is {request.head} and capacity {request.capacity}; both lie below 2^62"
+            )
         key = table_key(request.run_term.run, request.table)
         check_version(request.version, peer="controller", own="replay service")
         table = await shielded(self._open(key, request))

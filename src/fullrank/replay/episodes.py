@@ -1,11 +1,11 @@
 """Episodes as facts of their rows: the packed row of one step, and whole episodes within rows.
 
-``[observation | state | available | action | reward | terminated | length | own rewards | entries |
-derived]``, where the parts of agents lie agent by agent. Own rewards and the entries of actions
-that are vectors are there where the layout asks for them. An episode of L steps has L + 1 rows: the
-last one holds the observation, state and available actions after the last step, and in ``length``
-the number L, which is 0 in all other rows. Derived columns follow from the episode and the
-parameters that played it.
+``[observation | state | available | action | reward | terminated | length | own rewards | own ends
+| earns | entries | derived]``, where the parts of agents lie agent by agent. Own rewards, with own
+ends and ``earns``, and the entries of actions that are vectors are there where the layout asks for
+them. An episode of L steps has L + 1 rows: the last one holds the observation, state and available
+actions after the last step, and in ``length`` the number L, which is 0 in all other rows. Derived
+columns follow from the episode and the parameters that played it.
 """
 
 from dataclasses import dataclass, field, replace
@@ -31,7 +31,7 @@ class EpisodeLayout:
     derived: tuple[tuple[str, int], ...] = ()
     """Names and entries of the derived columns."""
     own_rewards: bool = False
-    """True if a row also holds each agent's own reward."""
+    """True if a row also holds each agent's own reward, and when it is paid."""
     vectors: tuple[int, ...] = ()
     """Entries of each agent's action where it is a vector, continuous or of several choices, and 0
     where it is an index; none: it is one for all agents. A vector is numbered 0, and
@@ -55,6 +55,12 @@ class EpisodeLayout:
     """Number of steps of the episode in its last row, 0 in the others."""
     rewards: slice = field(init=False, compare=False, repr=False)
     """Reward of each agent, standardised as the team's is; empty unless ``own_rewards``."""
+    ends: slice = field(init=False, compare=False, repr=False)
+    """1 where no reward of the agent can follow: it reached a terminal state, or the team did where
+    all share one reward; empty unless ``own_rewards``."""
+    earns: slice = field(init=False, compare=False, repr=False)
+    """1 where the agent is paid for the step: it acts, or all share one reward; 0 where it is out
+    of the game and in last rows; empty unless ``own_rewards``."""
     entries: slice = field(init=False, compare=False, repr=False)
     """Action of each agent for which it is a vector; zero where it could not act."""
 
@@ -67,9 +73,10 @@ class EpisodeLayout:
         names = ("observation", "state", "available", "action", "reward", "terminated", "length")
         for name, part in zip(names, [*parts, end, end + 1, end + 2], strict=True):
             object.__setattr__(self, name, part)
-        rewards = slice(end + 3, end + 3 + self.agents * self.own_rewards)
-        object.__setattr__(self, "rewards", rewards)
-        object.__setattr__(self, "entries", slice(rewards.stop, rewards.stop + sum(self.vectors)))
+        own = self.agents * self.own_rewards
+        parts = consecutive((end + 3, own, own, own, sum(self.vectors)))
+        for name, part in zip(("rewards", "ends", "earns", "entries"), parts[1:], strict=True):
+            object.__setattr__(self, name, part)
 
     @property
     def agents(self) -> int:
@@ -128,13 +135,15 @@ class EpisodeLayout:
                 "terminated": (slice(self.terminated, self.length), ()),
                 "length": (slice(self.length, self.length + 1), ()),
                 "own reward": (self.rewards, [1] * self.agents * self.own_rewards),
+                "own end": (self.ends, [1] * self.agents * self.own_rewards),
+                "earns": (self.earns, [1] * self.agents * self.own_rewards),
                 "action entry": (self.entries, self.vectors),
                 **{name: (part, ()) for name, part in self.columns.items()},
             },
         )
 
     def synthetic(self, generator: np.random.Generator, episodes: int) -> FloatArray:
-        """Draw random episodes of 1 to 8 steps in which every action is available."""
+        """Draw random episodes of 1 to 8 steps in which all act and every action is available."""
         lengths = generator.integers(1, 9, size=episodes)
         ends = np.cumsum(lengths + 1) - 1
         rows = generator.standard_normal((int(ends[-1]) + 1, self.row_size), dtype=np.float32)
@@ -149,6 +158,8 @@ class EpisodeLayout:
         rows[:, self.terminated] = rows[:, self.length] = 0.0
         rows[ends, self.length] = lengths
         rows[ends - 1, self.terminated] = generator.random(episodes) < 0.5
+        rows[:, self.ends] = rows[:, self.terminated, None]
+        rows[:, self.earns] = rows[:, self.length, None] == 0.0
         return rows
 
 

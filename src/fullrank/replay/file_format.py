@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from fullrank.common.errors import Corrupted, VersionMismatch
 from fullrank.common.types import FloatArray, IntArray
+from fullrank.replay.limits import POSITIONS
 
 PAGE = 4096
 HEADER = struct.Struct("<8sQQQ")
@@ -106,6 +107,16 @@ class Mapping:
         rows = np.frombuffer(content, "<f4", slots * row_size, layout.rows_at)
         self.rows = rows.reshape(-1, row_size)
 
+    def verify(self, positions: IntArray, rows: FloatArray) -> None:
+        """Check rows that were read at some positions; those evicted meanwhile do not count.
+
+        Raises:
+            Corrupted: A row is not what was stored.
+        """
+        unsound = positions[self.checks[positions % len(self.checks)] != checksums(positions, rows)]
+        if len(unsound) and len(lost := unsound[unsound >= self.tail]):
+            raise damaged(self._path, f"the row at position {lost.min()} is not what was stored")
+
     @property
     def instance(self) -> bytes:
         """Return the id drawn by the service that has the file open."""
@@ -168,7 +179,10 @@ def read_cursor(path: Path, content: mmap.mmap) -> tuple[int, int, int, int]:
     whole = [CURSOR.unpack(cursor) for cursor in contents if cursor is not None]
     if not whole:
         raise damaged(path, "neither of its cursors is whole")
-    return max(whole)
+    _, tail, head, _ = newest = max(whole)
+    if not tail <= head < POSITIONS:
+        raise damaged(path, f"its cursor has tail {tail} and head {head}")
+    return newest
 
 
 def damaged(path: Path, reason: str) -> Corrupted:

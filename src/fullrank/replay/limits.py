@@ -9,6 +9,8 @@ APPEND_BYTES = 4 * 2**20
 MINIBATCH_BYTES = 2**30
 """One minibatch, at most, and all minibatches that the service holds at a time."""
 
+POSITIONS = 2**62
+"""One past the largest position, far below what 64 bits hold; capacities lie below it, too."""
 
 MOST_TABLES = 128
 """Tables of one service, of two descriptors each: a quarter of the usual limit of a process."""

@@ -5,14 +5,16 @@ cursor has evicted it. A minibatch is therefore intact if its range is still rea
 were gathered; each row is held to its checksum besides.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
 from fullrank.common.errors import Corrupted, NotFound, OutOfRange, VersionMismatch
 from fullrank.common.foreign import brief, regular
-from fullrank.common.types import BoolArray, FloatArray, IntArray
-from fullrank.replay.file_format import Mapping, checksums, damaged
+from fullrank.common.types import FloatArray
+from fullrank.replay.file_format import Mapping
 from fullrank.replay.items import Gathered, Items, spread
 from fullrank.replay.ring_file import RingFile
 from fullrank.replay.samplers import Sample
@@ -73,14 +75,11 @@ class TableFile:
             Corrupted: A row differs from the stored one.
             InvalidContribution: The rows are not those of the sample.
         """
-        runs = self._reader.runs(sample)
-        positions = runs.positions(items)
-        rows, sound = self._read(positions)
-        self._confirm()
+        with self._of_one_opening():
+            runs = self._reader.runs(sample)
+            rows = self._reader.gather(runs.positions(items))
         if self.tail > sample.tail:
             raise OutOfRange(f"position {sample.tail} was evicted: the tail is {self.tail}")
-        if not sound.all():
-            raise self._unsound(positions[~sound])
         if items is None:
             return Gathered(rows, rows.nbytes)
         return spread(rows, runs.lengths, items, length_column=sample.draw.length)
@@ -92,21 +91,20 @@ class TableFile:
             OutOfRange: The service has opened the file anew meanwhile.
             Corrupted: A row differs from the stored one.
         """
-        positions = np.arange(first, last)
-        rows, sound = self._read(positions)
-        self._confirm()
-        held = positions >= self.tail
-        if len(lost := positions[~sound & held]):
-            raise self._unsound(lost)
-        kept = rows[held]
+        with self._of_one_opening():
+            rows = self._reader.gather(np.arange(first, last))
+        kept = rows[max(0, self.tail - first) :]
         return last - len(kept), kept
 
     def digest(self, first: int, last: int) -> str | None:
         """Return the digest of the rows [first, last); None if one is unreadable or damaged."""
         if not self.tail <= first <= last <= self.head:
             return None
-        rows, sound = self._read(np.arange(first, last))
-        return rows_digest(rows).hex() if sound.all() else None
+        try:
+            rows = self._reader.gather(np.arange(first, last))
+        except Corrupted:
+            return None
+        return rows_digest(rows).hex() if self.tail <= first else None
 
     def check(self) -> None:
         """Check every readable row; rows that are evicted meanwhile do not count.
@@ -119,20 +117,14 @@ class TableFile:
         for first in range(self.tail, head, _AT_ONCE):
             self.rows(first, min(head, first + _AT_ONCE))
 
-    def _read(self, positions: IntArray) -> tuple[FloatArray, BoolArray]:
-        """The rows at some positions, and whether each is what was stored."""
-        rows, checks = self._reader.gather(positions), self._mapping.checks
-        sound = checks[positions % len(checks)] == checksums(positions, rows)
-        return rows, np.asarray(sound)
-
-    def _confirm(self) -> None:
-        """Raise ``OutOfRange`` if the service has opened the file anew."""
-        if self._mapping.instance != self.instance:
-            raise OutOfRange(f"{self._path} was opened anew by its service")
-
-    def _unsound(self, positions: IntArray) -> Corrupted:
-        reason = f"the row at position {positions.min()} is not what was stored"
-        return damaged(self._path, reason)
+    @contextmanager
+    def _of_one_opening(self) -> Iterator[None]:
+        """Raise ``OutOfRange`` if the service has opened the file anew while rows were read."""
+        try:
+            yield
+        finally:
+            if self._mapping.instance != self.instance:
+                raise OutOfRange(f"{self._path} was opened anew by its service")
 
 
 class MappedTable:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from fullrank.common.durable import replace_file
 from fullrank.common.errors import InvalidContribution, StorageFailed
 from fullrank.common.failpoints import reach
-from fullrank.common.types import FloatArray
+from fullrank.common.types import FloatArray, IntArray
 from fullrank.replay.file_format import (
     CHECKS_AT,
     CURSOR,
@@ -97,6 +97,10 @@ class RingFile:
             file.truncate(layout.size)
         return cls(path, sync=sync)
 
+    def verify(self, positions: IntArray, rows: FloatArray) -> None:
+        """Raise ``Corrupted`` if rows that were read at some positions are not those stored."""
+        self._mapping.verify(positions, rows)
+
     def write(self, first: int, rows: FloatArray) -> None:
         """Fill the slots of positions from ``first`` on; readable rows do not change.
 
@@ -122,7 +126,8 @@ class RingFile:
             StorageFailed: The disk does not take it. After a failed sync the state of the file is
                 unknown, and every later write fails.
         """
-        dropped, synced = (max(head, self.tail), self.head), min(self._synced, head)
+        dropped = max(head, self.head - self._layout.slots), self.head  # some were evicted before
+        synced = min(self._synced, head)
         self._point(tail if tail == head else self.tail, head, synced)
         if self._sync:
             self._to_disk()

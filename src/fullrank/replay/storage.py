@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from fullrank.common.errors import ConfigError, FullrankError, StorageFailed
-from fullrank.common.types import FloatArray
+from fullrank.common.types import FloatArray, IntArray
 
 
 class Slots(Protocol):
@@ -24,6 +24,9 @@ class Slots(Protocol):
     @property
     def head(self) -> int:
         """One past the newest readable position."""
+
+    def verify(self, positions: IntArray, rows: FloatArray) -> None:
+        """Raise ``Corrupted`` if rows that were read at some positions are not those stored."""
 
 
 class Storage(Slots, Protocol):
@@ -47,6 +50,9 @@ class MemoryStorage:
     def __init__(self, slots: int, row_size: int) -> None:
         self.rows: FloatArray = np.zeros((slots, row_size), dtype=np.float32)
         self.tail = self.head = 0
+
+    def verify(self, positions: IntArray, rows: FloatArray) -> None:
+        """Accept all rows: this memory has no checksums."""
 
     def write(self, first: int, rows: FloatArray) -> None:
         """Fill the slots of positions from ``first`` on."""

@@ -4,6 +4,8 @@ Positions count all acknowledged rows; ``[tail, head)`` is readable. An append n
 its first row, so that a repeated append has no effect and a gap is refused.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from fullrank.common.errors import InvalidContribution, OutOfRange
@@ -11,6 +13,7 @@ from fullrank.common.failpoints import reach
 from fullrank.common.types import FloatArray, IntArray
 from fullrank.replay.episodes import Ends
 from fullrank.replay.items import Runs
+from fullrank.replay.limits import rows_per_append
 from fullrank.replay.samplers import Priority, Sample, Tickets
 from fullrank.replay.storage import Slots, Storage
 
@@ -47,15 +50,22 @@ class TableReader:
         """Examine all rows again: some rows were replaced."""
         self._tickets = self._ends = None
 
-    def gather(self, positions: IntArray, out: FloatArray | None = None) -> FloatArray:
-        """Rows at ``positions`` (all within [tail, head)), shape (n, row_size)."""
-        rows = self._slots.rows
-        return np.take(rows, positions % len(rows), axis=0, out=out, mode="clip")
+    def gather(self, positions: IntArray) -> FloatArray:
+        """Rows at ``positions`` (all within [tail, head)), shape (n, row_size).
 
-    def entries(self, positions: IntArray, part: slice) -> FloatArray:
-        """Some entries of the rows at ``positions``, shape (n, entries)."""
-        rows = self._slots.rows
-        return rows[:, part][positions % len(rows)]
+        Raises:
+            Corrupted: A row of a file is not what was stored.
+        """
+        held = self._slots.rows
+        rows = np.take(held, positions % len(held), axis=0, mode="clip")
+        self._slots.verify(positions, rows)
+        return rows
+
+    def _added(self, first: int) -> Iterator[FloatArray]:
+        """The rows from a position on, in parts."""
+        head, step = self.head, rows_per_append(4 * self.row_size)
+        for start in range(first, head, step):
+            yield self.gather(np.arange(start, min(head, start + step)))
 
     def minibatch(self, sample: Sample) -> FloatArray:
         """The rows of a sample, shape (size, row_size), or all rows of its episodes.
@@ -84,8 +94,8 @@ class TableReader:
         tickets = self._tickets
         if tickets is None or tickets.priority != priority or tickets.head < self.tail:
             tickets = Tickets(priority, capacity=self.capacity, first=self.tail)
-        added = np.arange(tickets.head, self.head)
-        tickets.extend(self.entries(added, priority.entries), tail=self.tail)
+        for rows in self._added(tickets.head):
+            tickets.extend(rows[:, priority.entries], tail=self.tail)
         self._tickets = tickets
         return tickets
 
@@ -94,8 +104,8 @@ class TableReader:
         ends = self._ends
         if ends is None or ends.column != length or ends.head < self.tail:
             ends = Ends(length, first=self.tail)
-        added = np.arange(ends.head, self.head)
-        ends.extend(self.entries(added, slice(length, length + 1))[:, 0], tail=self.tail)
+        for rows in self._added(ends.head):
+            ends.extend(rows[:, length], tail=self.tail)
         self._ends = ends
         return ends
 

@@ -178,7 +178,7 @@ class Hello(_message.Message):
     PROCESS_FIELD_NUMBER: _builtins.int
     INDEX_FIELD_NUMBER: _builtins.int
     version: _builtins.str
-    """Version of the learner's Fullrank; must equal the controller's."""
+    """Version of the learner's Fullrank, of the controller's minor release."""
     host: _builtins.str
     """Host name of the learner, for people to read."""
     domain: _builtins.str

@@ -80,7 +80,7 @@ class OpenTableRequest(_message.Message):
     run writes them again.
     """
     version: _builtins.str
-    """Version of the caller's Fullrank; must equal the service's."""
+    """Version of the caller's Fullrank, of the service's minor release."""
     @_builtins.property
     def run_term(self) -> _common_pb2.RunTerm: ...
     def __init__(

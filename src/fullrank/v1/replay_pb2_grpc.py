@@ -163,7 +163,7 @@ class ReplayServiceServicer(object):
     def CloseRun(self, request, context):
         """Tell that a run has ended, finished or failed, and needs the service no longer; its table stays.
         A service that was started to serve until the end of its runs ends with that of the last one.
-        ABORTED if the table was opened by another run, or in another term of it.
+        ABORTED if the table was opened by another run, or in a later term of it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

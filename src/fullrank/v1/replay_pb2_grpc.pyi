@@ -98,7 +98,7 @@ class ReplayServiceStub:
     CloseRun: _grpc.UnaryUnaryMultiCallable[_replay_pb2.CloseRunRequest, _replay_pb2.CloseRunResponse]
     """Tell that a run has ended, finished or failed, and needs the service no longer; its table stays.
     A service that was started to serve until the end of its runs ends with that of the last one.
-    ABORTED if the table was opened by another run, or in another term of it.
+    ABORTED if the table was opened by another run, or in a later term of it.
     """
 
 @_typing.type_check_only
@@ -169,7 +169,7 @@ class ReplayServiceAsyncStub(ReplayServiceStub):
     CloseRun: _aio.UnaryUnaryMultiCallable[_replay_pb2.CloseRunRequest, _replay_pb2.CloseRunResponse]  # type: ignore[assignment]
     """Tell that a run has ended, finished or failed, and needs the service no longer; its table stays.
     A service that was started to serve until the end of its runs ends with that of the last one.
-    ABORTED if the table was opened by another run, or in another term of it.
+    ABORTED if the table was opened by another run, or in a later term of it.
     """
 
 class ReplayServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -279,7 +279,7 @@ class ReplayServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_replay_pb2.CloseRunResponse, _abc.Awaitable[_replay_pb2.CloseRunResponse]]:
         """Tell that a run has ended, finished or failed, and needs the service no longer; its table stays.
         A service that was started to serve until the end of its runs ends with that of the last one.
-        ABORTED if the table was opened by another run, or in another term of it.
+        ABORTED if the table was opened by another run, or in a later term of it.
         """
 
 def add_ReplayServiceServicer_to_server(servicer: ReplayServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

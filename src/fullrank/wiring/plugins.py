@@ -57,9 +57,12 @@ def algorithm_of(config: RunConfig, environment: EnvironmentSpec) -> Algorithm:
         ConfigError: The configuration names something unknown, is inconsistent, or needs larger
             networks or minibatches than any run has.
     """
+    from fullrank.algorithms.devices import device_of  # imports torch
+
     configured = algorithm_config_of(config)
-    problem_that_fits(configured, environment)
-    algorithm = configured.make(environment, seed=config.seed, device=config.compute.device)
+    accelerated = problem_that_fits(configured, environment).accelerated
+    device = str(device_of(config.compute.device, accelerated=accelerated))
+    algorithm = configured.make(environment, seed=config.seed, device=device)
     problem = algorithm.problem
     row_bytes, batch_size = 4 * problem.row_size, problem.data.batch_size
     if batch_size > (most := rows_per_minibatch(row_bytes)):
@@ -68,6 +71,15 @@ def algorithm_of(config: RunConfig, environment: EnvironmentSpec) -> Algorithm:
             f"the largest minibatch that replay sends, {MINIBATCH_BYTES} bytes; lower it to {most}"
         )
     return algorithm
+
+
+def is_accelerated(config: RunConfig, environment: EnvironmentSpec) -> bool:
+    """Return ``Problem.accelerated`` of a run.
+
+    Raises:
+        ConfigError: As ``algorithm_of``.
+    """
+    return problem_that_fits(algorithm_config_of(config), environment).accelerated
 
 
 FEW = 10_000

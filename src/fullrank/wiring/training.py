@@ -27,8 +27,10 @@ from fullrank.training.block_collection import NEEDS_SERVICES, FreeCollection, K
 from fullrank.training.block_player import BlockPlayer
 from fullrank.training.blocks import BlockPlan, FreePlan
 from fullrank.training.collection import Collection, Collector, EvaluationCollection, StepCollection
+from fullrank.training.device_rollouts import DeviceRollout, plays_there
+from fullrank.training.rollouts import Rollout
 from fullrank.training.trainer import Trainer
-from fullrank.wiring.plugins import algorithm_of, environment_of
+from fullrank.wiring.plugins import algorithm_of, environment_of, is_accelerated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,8 +171,14 @@ def _collection_of(
         )
     layout = layout_of(environment.agents, masked=problem.masked)
     if problem.data.batch_size:
+        there = plays_there(environment, algorithm.actor) and not config.compute.emulate_step_s
         return StepCollection(
-            environment, algorithm.actor, layout, seed=config.seed, steps=config.collect.steps
+            environment,
+            algorithm.actor,
+            layout,
+            seed=config.seed,
+            steps=config.collect.steps,
+            make_rollout=DeviceRollout if there else Rollout,
         )
     return EvaluationCollection(
         environment, algorithm.actor, layout, seed=config.seed, data=problem.data
@@ -259,9 +267,9 @@ def _controllers_algorithm(config: RunConfig, spec: EnvironmentSpec) -> Algorith
     Raises:
         ConfigError: A device is not there, or the configuration is inconsistent.
     """
-    asked, computing = config.controller.device, device_of(config.compute.device)
-    make = partial(algorithm_of, environment=spec)
-    if device_of(asked, setting="controller.device") == computing:
+    asked, make = config.controller.device, partial(algorithm_of, environment=spec)
+    placed = partial(device_of, accelerated=is_accelerated(config, spec))
+    if placed(asked, setting="controller.device") == placed(config.compute.device):
         return make(config)
     here = replace(config, compute=replace(config.compute, device=asked))
     return computed_elsewhere(make(here), make(config))
@@ -306,14 +314,19 @@ def spare_rows(config: RunConfig, training: Training) -> int:
 
     They cover the collection that is gathered while the one before is not durable yet, and those of
     the iterations for which a report may be late and, before them, of those from one audit to the
-    next, or those of two periods of checkpoints.
+    next, or those of two periods of checkpoints. Where lengths of episodes differ, they are at most
+    as many as the capacity, and as many where nobody knows how long an episode gets.
     """
-    problem, copies = training.problem, config.environment.copies
-    steps = max(config.collect.steps, 1 + training.collector.horizon)
-    rows = training.collector.collection.rows or copies * steps
+    problem, copies, collector = training.problem, config.environment.copies, training.collector
+    capacity = capacity_of(config, training)
+    if not (collector.collection.rows or collector.step_limit):
+        return capacity
+    steps = max(config.collect.steps, 1 + collector.step_limit)
+    rows = collector.collection.rows or copies * steps
     iterations = _repeatable(config, training) if problem.data.exact else 0
     withdrawn = 1 + -(-iterations // training.trainer.updates)
-    return withdrawn * rows + training.collector.collection.ahead * steps
+    spare = withdrawn * rows + collector.collection.ahead * steps
+    return spare if collector.collection.rows or collector.horizon else min(spare, capacity)
 
 
 def _repeatable(config: RunConfig, training: Training) -> int:

@@ -1,7 +1,9 @@
 """A mapped table gathers what the writing process holds, or says that it cannot."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from fullrank.common.errors import Corrupted, NotFound
 from fullrank.replay import file_format
 from fullrank.replay.mapped_table import MappedTable, TableFile
 from fullrank.replay.ring_file import RingFile
-from fullrank.replay.samplers import Priority, Sample
+from fullrank.replay.samplers import EpisodeDraw, Priority, Sample
 from fullrank.replay.table import TABLE, Table
 
 CAPACITY, ROW_SIZE, SIZE = 50, 4, 64
@@ -120,6 +122,39 @@ def test_every_readable_row_is_checked(storage: RingFile, table: Table) -> None:
             TableFile(storage.path).check()
         with pytest.raises(Corrupted, match=said):
             TableFile(storage.path).gather(sample_of(table, size=1000))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"priority": Priority(first=1, count=2, gain=3.0), "size": 1},
+        {"draw": EpisodeDraw(length=3, newest=9), "size": 1},
+    ],
+    ids=["drawn", "counted", "examined"],
+)
+def test_a_damaged_row_is_served_to_none_by_the_process_that_holds_the_file(
+    storage: RingFile, table: Table, changes: dict[str, Any]
+) -> None:
+    """Wherever a row decides what is drawn, its checksum is compared, too."""
+    append(table, CAPACITY)
+    wanted = replace(sample_of(table, size=1000), **changes)
+    damage(storage, 7)
+    said = f"{storage.path} is damaged: the row at position 7 is not what was stored"
+    with pytest.raises(Corrupted, match=said):
+        table.minibatch(wanted)
+    with pytest.raises(Corrupted, match=said):
+        TableFile(storage.path).gather(wanted)
+
+
+def test_a_row_that_is_repeated_is_not_compared_with_a_damaged_one(
+    storage: RingFile, table: Table
+) -> None:
+    append(table, 10)
+    stored = table.gather(np.arange(10))
+    damage(storage, 7)
+    with pytest.raises(Corrupted, match="the row at position 7 is not what was stored"):
+        table.append(0, stored)
 
 
 def test_rows_evicted_while_they_are_checked_do_not_count(

@@ -15,6 +15,7 @@ from fullrank.common.errors import (
     StorageFailed,
 )
 from fullrank.replay import store as store_module
+from fullrank.replay.file_format import CURSOR, CURSORS_AT, sealed
 from fullrank.replay.ring_file import RingFile
 from fullrank.replay.store import Store, table_key
 
@@ -86,6 +87,22 @@ def test_a_damaged_file_is_named_and_kept_and_ends_no_other_run(tmp_path: Path) 
             use("r/t")
     assert path.read_bytes() == b"torn"
     assert store.get("other/t").head == 2
+
+
+@pytest.mark.parametrize(("tail", "head"), [(0, 2**64 - 1), (0, 2**62), (3, 2)])
+def test_a_cursor_that_no_table_can_have_is_damage_and_ends_no_other_run(
+    tmp_path: Path, tail: int, head: int
+) -> None:
+    store = Store(tmp_path, sync=False)
+    store.open("a/t", row_size=3, capacity=4)
+    store.open("b/t", row_size=3, capacity=4).append(0, ROWS)
+    with (tmp_path / "a" / "t.table").open("r+b") as file:
+        file.seek(CURSORS_AT[0])
+        file.write(sealed(CURSOR.pack(9, tail, head, 0)))
+    store = Store(tmp_path, sync=False)
+    with pytest.raises(Corrupted, match=f"its cursor has tail {tail} and head {head}"):
+        store.get("a/t")
+    assert store.get("b/t").head == 2
 
 
 def test_memory_cannot_be_synced() -> None:

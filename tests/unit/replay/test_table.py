@@ -117,12 +117,6 @@ def test_impossible_rows_are_refused_and_change_nothing(rows: FloatArray, messag
     np.testing.assert_array_equal(refusing.gather(np.arange(2)), rows_of([0, 1]))
 
 
-def test_rows_are_gathered_straight_into_the_given_array() -> None:
-    out = np.empty((3, ROW_SIZE), np.float32)
-    assert table(head=9).gather(np.array([8, 2, 8]), out=out) is out
-    np.testing.assert_array_equal(out, rows_of([8, 2, 8]))
-
-
 def sample(**changes: int) -> Sample:
     values = {"seed": 0, "iteration": 0, "tail": 2, "head": 9, "size": 4} | changes
     return Sample(table="t", draw=RowDraw(), priority=None, once=None, **values)

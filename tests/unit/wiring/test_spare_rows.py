@@ -25,7 +25,7 @@ KEYED = ("collect.mode=keyed", "collect.block=1", "collectors.count=1")
     [
         (["audit.every=25"], 25),
         (["audit.every=0"], 14),  # two periods of checkpoints
-        (["audit.every=0", "store.url=store"], 14),
+        (["audit.every=0", "store.url=/store"], 14),
         ([*KEYED, "audit.every=25"], 25),
         ([*EPISODES, "audit.every=25"], 25),
     ],
@@ -38,3 +38,41 @@ def test_as_many_rows_are_spare_as_the_iterations_collect_that_may_be_withdrawn(
     collected = len(training.collector.collect(0).rows)
     training.collector.close()
     assert spare_rows(config, training) >= (1 + WINDOW + period) * collected
+
+
+BATTLE = (
+    *("environment.name=smac_lite", "environment.copies=2", "collect.warmup_episodes=2"),
+    *("collect.warmup_copies=2", "checkpoint.every=7", "replay.capacity=40000"),
+)
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        ["algorithm.name=qmix"],
+        ["algorithm.name=mappo", "algorithm.batch_size=2", "algorithm.micro_batches=1"],
+    ],
+)
+def test_battles_of_any_length_keep_the_rows_of_their_longest(own: list[str]) -> None:
+    options = [*BATTLE, *own]
+    config = load(environ={}, overrides=options).check().config
+    training = training_of(config)
+    training.collector.close()
+    collections = 1 + (WINDOW + 14) // training.trainer.updates
+    assert spare_rows(config, training) >= collections * 2 * 60
+
+
+def test_where_no_length_is_known_as_many_rows_are_spare_as_are_kept() -> None:
+    options = ["environment.name=switch_riddle", "algorithm.name=qmix", "replay.capacity=5000"]
+    config = load(environ={}, overrides=options).check().config
+    training = training_of(config)
+    training.collector.close()
+    assert spare_rows(config, training) == 5000
+
+
+def test_battles_keep_no_more_spare_rows_than_others_however_rare_checkpoints_are() -> None:
+    options = [*BATTLE, "algorithm.name=qmix", "checkpoint.every=1000000"]
+    config = load(environ={}, overrides=options).check().config
+    training = training_of(config)
+    training.collector.close()
+    assert spare_rows(config, training) == 40000
