@@ -8,18 +8,24 @@ A recurrent policy, as of QMIX, has a state, which is zero when an episode begin
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from gymnasium.spaces import MultiDiscrete, Space
 from onnxruntime import InferenceSession
 
 from fullrank.environments.parallel import parallel_env
 
 
 class Player:
-    """An agent with the policy of a file, for one episode."""
+    """An agent with the policy of a file, for one episode.
 
-    def __init__(self, path: Path) -> None:
+    The space of its actions tells the sizes of its choices.
+    """
+
+    def __init__(self, path: Path, space: Space[Any]) -> None:
         self.policy = InferenceSession(path)
+        self.choices = space.nvec if isinstance(space, MultiDiscrete) else ()
         sizes = {given.name: given.shape[1:] for given in self.policy.get_inputs()}
         self.actions, self.memory = sizes.get("available"), {}
         if "last_action" in sizes:
@@ -36,21 +42,25 @@ class Player:
             action, _, *state = self.policy.run(None, inputs)
             new = {"last_action": action, "state": state[0] if state else None}
             self.memory = {name: new[name] for name in self.memory}
-            return int(action[0])
-        if mask is None:
+            return action[0]
+        if mask is None or mask.all():
             return self.policy.run(["action"], inputs)[0][0]
         (logits,) = self.policy.run(["logits"], inputs)[0]
-        return int(np.where(mask, logits, -np.inf).argmax())
+        choices = np.split(np.where(mask, logits, -np.inf), np.cumsum(self.choices)[:-1])
+        return np.array([choice.argmax() for choice in choices])
 
 
 def main(folder: str) -> None:
-    team = [Player(path) for path in sorted(Path(folder).glob("*.onnx"))]
-    if not team:
+    paths = sorted(Path(folder).glob("*.onnx"))
+    if not paths:
         sys.exit(f"{folder} holds no policy; write some by fullrank export RUN --format onnx")
-    metadata = team[0].policy.get_modelmeta().custom_metadata_map
+    metadata = InferenceSession(paths[0]).get_modelmeta().custom_metadata_map
     task = json.loads(metadata["parameters"])
-    environment = parallel_env(metadata["environment"], agents=len(team), **task)
-    players = dict(zip(environment.possible_agents, team, strict=True))
+    environment = parallel_env(metadata["environment"], agents=len(paths), **task)
+    players = {
+        agent: Player(path, environment.action_space(agent))
+        for agent, path in zip(environment.possible_agents, paths, strict=True)
+    }
     observation, infos = environment.reset(seed=0)
     episode_return = 0.0
     while environment.agents:
@@ -59,7 +69,8 @@ def main(folder: str) -> None:
             for agent in environment.agents
         }
         observation, reward, _, _, infos = environment.step(actions)
-        episode_return += sum(reward.values())
+        rewards = [*reward.values()]
+        episode_return += rewards[0] if environment.shared_reward else sum(rewards)
     print(f"return {episode_return:.3f}")
 
 

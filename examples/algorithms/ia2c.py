@@ -72,7 +72,7 @@ class IA2C(OnPolicy):
         chosen, entropy = categorical(outputs, available, steps.action[:, agents])
         acts, advantage = steps.acts[:, agents], steps.derived["advantage"][:, agents]
         expected = steps.derived["value"][:, agents] + advantage
-        errors = (self.value(own, nets, steps) - expected).square()
+        errors = (self.value(own, nets, steps) - expected).square() * steps.earns[:, agents]
         statistics = {
             "policy_loss": -(advantage * chosen * acts).sum() / whole.acted,
             "value_loss": errors.sum() / whole.count / 2,

@@ -31,6 +31,7 @@ from fullrank.algorithms.groups import (
     problem_of,
 )
 from fullrank.algorithms.problem import DataMode, Problem
+from fullrank.algorithms.ranges import check_ranges
 from fullrank.algorithms.trajectories import SCALE, Trajectories, chosen_values
 from fullrank.algorithms.updates import Entries, Statistics, check_micro_batches
 from fullrank.codes.targets import LIMIT
@@ -80,11 +81,10 @@ class ActionValues(ABC):
     autograd."""
 
     def __post_init__(self) -> None:
+        check_ranges(self)
         if min(self.batch_size, self.hidden) < 1:
             raise ConfigError("algorithm.batch_size and hidden must be at least 1")
         check_micro_batches(self.micro_batches, batch_size=self.batch_size)
-        if self.clip_norm <= 0:
-            raise ConfigError("algorithm.clip_norm must be above 0")
         if self.exploration_spread < 1:
             raise ConfigError("algorithm.exploration_spread must be at least 1")
 
@@ -266,7 +266,9 @@ class ActionValues(ABC):
             def batch_of(unit: UnitIndex, key: tuple[int, ...]) -> Trajectories | None:
                 part, steps = self.parts[unit], len(rows) - len(places)
                 own = [rows[place] for place in places[part.start : part.stop]]
-                return Trajectories(own, layout, device=device, steps=steps) if own else None
+                if not own:
+                    return None
+                return Trajectories.of(own, layout, device=device, steps=steps)
 
             return batch_of
 

@@ -29,6 +29,7 @@ from fullrank.algorithms.groups import (
 )
 from fullrank.algorithms.optimiser import AdamOptimiser
 from fullrank.algorithms.problem import DataMode, Problem
+from fullrank.algorithms.ranges import check_ranges
 from fullrank.algorithms.roles import Algorithm
 from fullrank.algorithms.transitions import Draws, Transitions
 from fullrank.algorithms.updates import Entries, Parts, Statistics
@@ -75,10 +76,9 @@ class Hyperparameters:
     autograd."""
 
     def __post_init__(self) -> None:
+        check_ranges(self)
         if self.batch_size < 1 or self.hidden < 1:
             raise ConfigError("algorithm.batch_size and algorithm.hidden must be at least 1")
-        if self.clip_norm <= 0:
-            raise ConfigError("algorithm.clip_norm must be above 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,8 +145,13 @@ class ActorCritic(Hyperparameters, ABC):
         """Describe units, sections and sizes without allocating parameters.
 
         Raises:
-            ConfigError: Agents of a group differ.
+            ConfigError: Agents of a group differ, or one observes nothing.
         """
+        if blind := [each.name for each in environment.agents if not each.observation_size]:
+            raise ConfigError(
+                f"{blind[0]} observes nothing, which actors and critics take no layer for: give it "
+                "one entry, such as a constant, or use ippo, mappo, qmix, vdn or iql"
+            )
         parts, groups = self.parts(), self.groups(environment)
         for first, agent in ((own[0], agent) for own in groups for agent in own[1:]):
             if self.interface(environment, first) != self.interface(environment, agent):
@@ -278,7 +283,7 @@ class ActorCritic(Hyperparameters, ABC):
         update = np.concatenate([snap(gradient), np.zeros(int(in_parts), np.float32), entries])
         if in_parts:
             whole = sum(float(batch.weight[agent].sum()) for agent in agents)
-            weigh(update, len(gradient), whole, factor=nets.factor_of(agents[0]))
+            weigh(torch.from_numpy(update), len(gradient), whole, factor=nets.factor_of(agents[0]))
         return update
 
     def optimiser(

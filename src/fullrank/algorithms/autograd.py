@@ -12,7 +12,7 @@ from fullrank.algorithms.problem import Problem
 from fullrank.algorithms.transitions import Draws
 from fullrank.algorithms.updates import Statistics
 from fullrank.common.errors import ConfigError
-from fullrank.common.types import BoolArray, FloatArray, UnitIndex
+from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.environments.base import AgentSpec
 from fullrank.networks.fused import kernels
 from fullrank.networks.fused.mlp import mark_vanished
@@ -166,35 +166,30 @@ class ModuleActor(MemorylessActor):
     def __init__(
         self, agents: Sequence[AgentSpec], nets: Networks, *, heads: Sequence[Head], seed: int
     ) -> None:
-        super().__init__([agent.action.size for agent in agents], seed=seed)
+        device = next(nets.policy[0].parameters()).device
+        super().__init__([agent.action.size for agent in agents], device=device, seed=seed)
         self._agents, self._nets, self._heads = agents, nets, heads
-        self._device = next(nets.policy[0].parameters()).device
 
-    def _act(
-        self, observation: FloatArray, available: BoolArray | None, choose: Choose
-    ) -> FloatArray:
+    def _act(self, observation: Tensor, available: Tensor | None, choose: Choose) -> Tensor:
         outputs = self._outputs(observation, available)
         actions = [
             choose(head, output)[0] for head, output in zip(self._heads, outputs, strict=True)
         ]
-        return np.ascontiguousarray(torch.cat(actions).t().cpu().numpy())
+        return torch.cat(actions)
 
-    def _outputs(self, observation: FloatArray, available: BoolArray | None) -> list[Tensor]:
+    def _outputs(self, observation: Tensor, available: Tensor | None) -> list[Tensor]:
         """Compute each policy's outputs as heads take them, shape (1, outputs, copies)."""
         sizes = [agent.observation_size for agent in self._agents]
-        joint = torch.from_numpy(np.require(observation, requirements="W")).to(self._device)
         with kernels.DEFAULT.selected(), torch.no_grad():
             outputs = [
                 policy(observed).t().unsqueeze(0).contiguous()
                 for policy, observed in zip(
-                    self._nets.policy, torch.split(joint, sizes, 1), strict=True
+                    self._nets.policy, torch.split(observation, sizes, 1), strict=True
                 )
             ]
         if available is None:
             return outputs
-        allowed = torch.split(
-            torch.from_numpy(available).to(self._device), [*self._action_sizes], 1
-        )
+        allowed = torch.split(available, [*self._action_sizes], 1)
         return [
             head.mask(output, mask.t().unsqueeze(0))
             for head, output, mask in zip(self._heads, outputs, allowed, strict=True)

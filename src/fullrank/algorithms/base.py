@@ -66,7 +66,7 @@ class AlgorithmConfig(Protocol):
         Args:
             environment: Agents and their neighbourhoods.
             seed: The run's seed.
-            device: ``auto``, ``cpu`` or ``cuda``.
+            device: ``cpu``, ``cuda`` or ``cuda:K``.
         """
 
 

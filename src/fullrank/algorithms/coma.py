@@ -12,7 +12,9 @@ u_a the agent's action,
 
 where Q' is the target critic with which the collection was played. The means of A ln pi and of the
 entropy H run over the steps in which an agent of the group had a choice, that of the critic over
-all steps and agents; an agent that cannot act counts as one that takes its first action.
+its steps and agents, which are those of ``fullrank.algorithms.ppo``; terminated_t is the agent's
+own where it learns from its own reward. An agent that cannot act counts as one that takes its first
+action, also where the value of its last state follows its own time limit.
 
 Differs from the paper: policies explore by an entropy bonus, with no floor of probabilities; critic
 and policy step together; the critic does not see the last actions; an episode that a time limit cut
@@ -110,6 +112,7 @@ class COMA(OnPolicy):
         """Compute a unit's share of L and of the statistics; see ``OnPolicy.losses``."""
         first, agents = own.agents[0], list(own.agents)
         action, acts = steps.action[:, agents, None], steps.acts[:, agents]
+        earns = steps.earns[:, agents]
         expected = steps.derived["value"][:, agents] + steps.derived["advantage"][:, agents]
         available = steps.available[:, agents, : own.actions]
         every = log_probabilities(self.outputs(own, nets, steps), available)
@@ -119,9 +122,9 @@ class COMA(OnPolicy):
         gained = advantage * every.gather(2, action)[..., 0]
         statistics = {
             "actor_loss": -(gained * acts).sum() / whole.acted,
-            "qf1_loss": (taken - expected).square().sum() / whole.count / 2,
-            "qf1_values": taken.sum() / whole.count,
-            "target_mean": expected.sum() / whole.count,
+            "qf1_loss": ((taken - expected).square() * earns).sum() / whole.count / 2,
+            "qf1_values": (taken * earns).sum() / whole.count,
+            "target_mean": (expected * earns).sum() / whole.count,
             "entropy": -((every.exp() * every).sum(2) * acts).sum() / whole.acted,
         }
         loss = statistics["actor_loss"] + statistics["qf1_loss"]

@@ -22,16 +22,20 @@ def visible() -> int:
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
-def placed(name: str, number: int = 0, *, devices: int, setting: str = COMPUTE) -> str:
+def placed(
+    name: str, number: int = 0, *, devices: int, accelerated: bool, setting: str = COMPUTE
+) -> str:
     """Return the device of one of the processes on a host: ``cpu`` or ``cuda:K``.
 
     ``cuda`` places process j on device j mod the number of devices; ``auto`` does so where there
-    are any. A list of devices, ``cuda:K,cuda:L``, places it on its entry j mod the list's length.
+    are any and updates are accelerated. A list of devices, ``cuda:K,cuda:L``, places it on its
+    entry j mod the list's length.
 
     Args:
         name: A configured name, or names.
         number: Number of the process on its host.
         devices: CUDA devices of the host.
+        accelerated: ``Problem.accelerated`` of the run.
         setting: Setting that has the name, for the error.
 
     Raises:
@@ -42,7 +46,7 @@ def placed(name: str, number: int = 0, *, devices: int, setting: str = COMPUTE) 
             f"{setting} = {name!r} is no device: use 'auto', 'cpu', 'cuda', 'cuda:K' or a list "
             "such as 'cuda:0,cuda:1'"
         )
-    if name == "cpu" or (name == "auto" and not devices):
+    if name == "cpu" or (name == "auto" and not (devices and accelerated)):
         return "cpu"
     if not devices:
         raise ConfigError(
@@ -63,19 +67,20 @@ def _listed(devices: int) -> str:
     return "cuda:0" if devices == 1 else f"cuda:0 to cuda:{devices - 1}"
 
 
-def device_of(name: str, *, setting: str = COMPUTE) -> torch.device:
+def device_of(name: str, *, accelerated: bool = False, setting: str = COMPUTE) -> torch.device:
     """Return the device of a name for this process alone: of a list the first one.
 
     ``cuda`` is the current device.
 
     Args:
         name: A configured name.
+        accelerated: ``Problem.accelerated`` of the run, which ``auto`` depends on.
         setting: Setting that has the name, for the error.
 
     Raises:
         ConfigError: The device is unknown or not available.
     """
-    device = placed(name, devices=visible(), setting=setting)
+    device = placed(name, devices=visible(), accelerated=accelerated, setting=setting)
     return torch.device(device if device == "cpu" or ":" in name else "cuda")
 
 

@@ -50,6 +50,8 @@ class Read:
     """Index of the action, shape (C,); of one that is a vector its entries, shape (C, A)."""
     acts: Tensor
     """1 where the agent had a choice, else 0, shape (C,)."""
+    earns: Tensor
+    """1 where the agent earns, else 0, shape (C,); see ``Steps``."""
     log_prob: Tensor
     value: Tensor
     advantage: Tensor
@@ -114,11 +116,14 @@ class GroupPasses:
             action, enough = np.ascontiguousarray(entries.reshape(own.actions, -1).T), 1.0
         acts = ((taken >= 0.0) & (offered.sum(0) >= enough)).astype(taken.dtype)
         derived = {name: self._columns(columns[part]) for name, part in layout.columns.items()}
-        found = {"barred": offered <= 0.0, "action": action, "acts": acts, **derived}
+        earns = np.ones_like(acts)
+        if layout.own_rewards:
+            earns = self._columns(columns[layout.earns])
+        found = {"barred": offered <= 0.0, "action": action, "acts": acts, "earns": earns}
         return Read(
             policy_inputs=policy_inputs,
             value_inputs=value_inputs,
-            **{name: torch.from_numpy(part) for name, part in found.items()},
+            **{name: torch.from_numpy(part) for name, part in (found | derived).items()},
         )
 
     def _take(self, name: str, entries: int, steps: int) -> FloatArray:
@@ -179,7 +184,7 @@ class GroupPasses:
         weight = read.acts * (learner.entropy_weight / whole.acted)
         self._actor.backward(likely.descend(slope, weight))
         errors = value() if beside is None else beside.result()
-        unexplained = (read.advantage - whole.error).square()
+        unexplained = (read.advantage - whole.error).square() * read.earns
         sums = torch.stack(
             [
                 torch.minimum(free, bound) * read.acts,
@@ -190,7 +195,9 @@ class GroupPasses:
                 unexplained,
             ]
         ).sum(1)
-        statistics = self._statistics(sums.tolist(), whole, share=len(ratio) / whole.count)
+        statistics = self._statistics(
+            sums.tolist(), whole, share=int(read.earns.sum()) / whole.count
+        )
         return learner.sealed(
             self._gradient.numpy(), statistics, {}, own=self._own, nets=self._nets
         )
@@ -211,8 +218,8 @@ class GroupPasses:
                 held = near.square()
                 slope = torch.where(held > errors, near * (moved.abs() <= reach), slope)
                 errors = torch.maximum(errors, held)
-            self._critic.backward((slope * factor)[None])
-        return errors
+            self._critic.backward((slope * read.earns * factor)[None])
+        return errors * read.earns
 
     def _vectors(self, outputs: Tensor, read: Read) -> Likelihood:
         """Return the likelihood of actions that are vectors, whose own gradient is by autograd."""
@@ -331,7 +338,7 @@ class FusedPPO:
         @cache
         def whole(agents: tuple[int, ...]) -> WholeMinibatch:
             every = read(agents, range(len(places)))
-            return WholeMinibatch.of(every.advantage, every.value, every.acts)
+            return WholeMinibatch.of(every.advantage, every.value, every.acts, every.earns)
 
         for unit in units:
             agents, number = self._problem.units[unit]

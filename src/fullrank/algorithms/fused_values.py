@@ -20,16 +20,20 @@ from fullrank.algorithms.trajectories import (
     Trajectories,
     best_values,
     chosen_values,
+    padded,
+    shares_by_unit,
     shares_of,
 )
-from fullrank.algorithms.updates import Statistics
 from fullrank.codes.targets import LIMIT
+from fullrank.common.rows import Rows
 from fullrank.common.types import FloatArray, UnitIndex
+from fullrank.networks.cards.recurrent import RecurrentUnitsOnCards
 from fullrank.networks.fused import kernels
+from fullrank.networks.fused.cuda import Graphs, HostCopy, one_ahead, sent, stays_on
+from fullrank.networks.fused.gradients import encode
 from fullrank.networks.fused.mixing import Mixing
-from fullrank.networks.fused.products import Packing, width_of
+from fullrank.networks.fused.products import Packing, least_units, takes_kernels, width_of
 from fullrank.networks.fused.recurrent import CHUNK, RecurrentUnits
-from fullrank.networks.fused.unit_batch import computes_apart
 from fullrank.networks.value_networks import RecurrentAgent
 from fullrank.replay.episodes import EpisodeLayout, episodes_in
 
@@ -67,9 +71,14 @@ class FusedValueGradients:
         self._nets, self._layout, self._device = nets, layout, device
         network = nets.agent[0]
         assert isinstance(network, RecurrentAgent)
-        self._network, self._kernel = network, kernels.DEFAULT
-        self._width = 1 if computes_apart(device) else learner.micro_batches
+        self._network, self._width = network, learner.micro_batches
+        self._kernel = kernels.TRITON if takes_kernels(device) else kernels.DEFAULT
         self._passes: _Passes | None = None
+
+    @property
+    def device(self) -> torch.device:
+        """Return the device of the updates."""
+        return self._device
 
     def compute(
         self,
@@ -80,46 +89,54 @@ class FusedValueGradients:
         row: int | None = None,
         check_cancelled: Callable[[], None] = lambda: None,
     ) -> Iterator[tuple[UnitIndex, FloatArray]]:
-        """Compute u_i for each requested unit, longest first; see ``Gradients.compute``.
+        """Compute u_i for each requested unit, longest first; see ``Gradients.compute``."""
+        rows = self.rows(batch, units, iteration=iteration, check_cancelled=check_cancelled)
+        copies = one_ahead((unit, HostCopy(row)) for unit, row in rows)
+        return ((unit, copy.array()) for unit, copy in copies)
+
+    def rows(
+        self,
+        batch: Rows,
+        units: Sequence[UnitIndex],
+        *,
+        iteration: int,
+        check_cancelled: Callable[[], None] = lambda: None,
+    ) -> Iterator[tuple[UnitIndex, Tensor]]:
+        """Compute u_i for each requested unit and leave it on its device; see ``OnDevice``.
 
         Only one call may be active: a newer call reuses the buffers of an older one.
         """
-        places = episodes_in(batch, self._layout.length)
-        steps, parts = len(batch) - len(places), self._learner.parts
+        sample = np.asarray(batch)
+        places = episodes_in(sample, self._layout.length)
+        steps, parts = len(sample) - len(places), self._learner.parts
         episodes = {
-            unit: [batch[place] for place in places[parts[unit].start : parts[unit].stop]]
+            unit: [sample[place] for place in places[parts[unit].start : parts[unit].stop]]
             for unit in units
         }
         size = self._nets.parameters.groups[0].size + ENTRIES.size
         for unit in units:
             if not episodes[unit]:
-                yield unit, np.zeros(size, np.float32)
+                yield unit, torch.zeros(size, device=self._device)
         waiting = sorted(
             (unit for unit in units if episodes[unit]),
             key=lambda unit: -max(map(len, episodes[unit])),
         )
         while waiting:
             check_cancelled()
-            with self._kernel.active():
+            online = self._nets.parameters.groups[0].rows.online
+            with self._kernel.active(), torch.cuda.device_of(online):  # type: ignore[no-untyped-call]
                 passes = self._passes_for(max(map(len, episodes[waiting[0]])))
                 chosen, waiting = waiting[: passes.units], waiting[passes.units :]
                 own = [episodes[unit] for unit in chosen]
-                updates, shares = passes.updates(own, steps, check_cancelled)
-                gradients = updates.cpu().numpy()
-            for unit, gradient, share in zip(chosen, gradients, shares, strict=False):
-                yield unit, ENTRIES.after(gradient, share)
+                updates = passes.updates(own, steps, check_cancelled)
+            yield from zip(chosen, updates, strict=True)
 
     def _passes_for(self, longest: int) -> "_Passes":
-        """Return passes whose buffers can hold units with episodes of ``longest`` rows.
-
-        There are at least as many units as threads: a product of fewer matrices is split inside a
-        matrix, which changes its bits.
-        """
-        threads = torch.get_num_threads() if self._device.type == "cpu" else 1
+        """Return passes whose buffers can hold units with episodes of ``longest`` rows."""
         passes, count = self._passes, len(self._learner.parts[0]) * self._layout.agents
         entries = 10 * width_of(self._network.fc2.in_features) * count * (longest + 4 * CHUNK)
         self._width = max(min(self._width, MOST_ENTRIES // entries), 1)
-        width = max(self._width, threads)
+        width = max(self._width, least_units(self._device))
         if passes is None or passes.units != width:
             passes = _Passes(
                 self._learner,
@@ -138,7 +155,11 @@ class FusedValueGradients:
 
 
 class _Passes:
-    """Passes of the whole team for up to U units."""
+    """Passes of the whole team for up to U units.
+
+    On CUDA they are a graph for each number of units and of chunks, in all of which all units take
+    part; nothing in it depends on the lengths of episodes.
+    """
 
     def __init__(
         self,
@@ -154,10 +175,10 @@ class _Passes:
         self._factor = partial(nets.parameters.factor, 0)
         self.units, self._layout, self._learner = units, layout, learner
         self._device, self._episodes = device, len(learner.parts[0])
-        self._team = (self._episodes, layout.agents)
         network = nets.agent[0]
         assert isinstance(network, RecurrentAgent)
-        self._agents = RecurrentUnits(
+        passes = RecurrentUnitsOnCards if takes_kernels(device) else RecurrentUnits
+        self._agents = passes(
             network,
             self._group.networks["agent"].start,
             units=units,
@@ -168,14 +189,17 @@ class _Passes:
         blocks = [*self._agents.blocks, *self._mixing.blocks]
         self._packing = Packing(blocks, units=units, device=device)
         self._identity = torch.eye(layout.agents, device=device)
+        self._numbers = torch.zeros(2, device=device)
+        self._sealed = torch.zeros(units, self._packing.size + ENTRIES.size, device=device)
+        self._graphs = Graphs(device)
 
     def updates(
         self,
         episodes: Sequence[Sequence[FloatArray]],
         steps: int,
         check_cancelled: Callable[[], None],
-    ) -> tuple[Tensor, list[Statistics]]:
-        """Compute the scaled and clamped gradients of units, longest first, and statistics.
+    ) -> Tensor:
+        """Compute the updates of units, longest first.
 
         Args:
             episodes: Packed steps of each episode of each unit.
@@ -183,18 +207,38 @@ class _Passes:
             check_cancelled: Called between stages.
 
         Returns:
-            Gradients, shape (>= units, entries of a gradient), and each unit's share of the
-            statistics.
+            Shape (units, entries of an update); the next call overwrites them.
         """
-        threads = torch.get_num_threads() if self._device.type == "cpu" else 1
         lengths = [max(map(len, own)) - 1 for own in episodes]
-        lengths += [0] * (threads - len(lengths))
-        batch = self._load(episodes, len(lengths))
+        lengths += [0] * (least_units(self._device) - len(lengths))
+        if stays_on(self._device):  # few shapes, whatever the lengths
+            lengths = [-(-(lengths[0] + 1) // CHUNK) * CHUNK - 1] * len(lengths)
+        self._numbers.copy_(
+            sent(torch.tensor([float(steps), SCALE * self._factor()]), self._device)
+        )
+        self._graphs.run(
+            tuple(lengths),
+            partial(self._update, lengths, len(episodes)),
+            draw=partial(self._load, episodes, lengths),
+            check_cancelled=check_cancelled,
+        )
+        return self._sealed[: len(episodes)]
+
+    def _update(
+        self,
+        lengths: Sequence[int],
+        count: int,
+        load: Callable[[], Tensor],
+        check_cancelled: Callable[[], None],
+    ) -> None:
+        """Compute the updates of ``count`` units with episodes of up to these lengths."""
+        steps, scale = self._numbers
+        batch = Trajectories(load(), self._layout, steps=steps)
         rows = self._group.rows
         packed = self._packing.pack(torch.cat([rows.online, rows.target]))
         cut = len(self._agents.blocks)
         active = [
-            max(sum(length >= start for length in lengths), threads)
+            max(sum(length >= start for length in lengths), least_units(self._device))
             for start in range(0, lengths[0] + 1, CHUNK)
         ]
         self._agents.begin(packed[:cut], len(active))
@@ -212,25 +256,37 @@ class _Passes:
             self._agents.backward(chunk, gradient, steps=valid_steps)
         check_cancelled()
         gradients = [*self._agents.gradients, *self._mixing.gradients]
-        updates = self._packing.unpack([part[: len(episodes)] for part in gradients])
-        updates.mul_(SCALE * self._factor()).clamp_(-LIMIT, LIMIT)
-        arrays = [part.cpu().numpy() for part in (value, expected, batch.valid)]
-        return updates, [
+        updates = self._packing.unpack([part[:count] for part in gradients])
+        updates.mul_(scale).clamp_(-LIMIT, LIMIT)
+        entries = self._entries(batch, value, expected, lengths)
+        ENTRIES.seal(updates, entries[:count], out=self._sealed[:count])
+
+    def _entries(
+        self, batch: Trajectories, value: Tensor, expected: Tensor, lengths: Sequence[int]
+    ) -> Tensor:
+        """Encode each unit's share of the statistics, shape (units, entries)."""
+        if stays_on(self._device):
+            return encode(shares_by_unit(value, expected, batch, units=len(lengths)))
+        arrays = [part.numpy() for part in (value, expected, batch.valid)]
+        shares = [
             shares_of(
                 *(array[:length, unit * self._episodes :][:, : self._episodes] for array in arrays),
-                steps=steps,
+                steps=int(batch.steps),
                 agents=self._layout.agents,
             )
-            for unit, length in enumerate(lengths[: len(episodes)])
+            for unit, length in enumerate(lengths)
         ]
+        return torch.from_numpy(np.stack([ENTRIES.of(share) for share in shares]))
 
-    def _load(self, episodes: Sequence[Sequence[FloatArray]], units: int) -> Trajectories:
-        """Load the episodes of all units, each filled up with empty ones to K."""
+    def _load(self, episodes: Sequence[Sequence[FloatArray]], lengths: Sequence[int]) -> Tensor:
+        """Lay the episodes of all units side by side, each filled up with empty ones to K."""
         empty = np.empty((0, self._layout.row_size), np.float32)
-        padded = [[*own, *[empty] * (self._episodes - len(own))] for own in episodes]
-        padded += [[empty] * self._episodes] * (units - len(padded))
-        flat = [episode for own in padded for episode in own]
-        return Trajectories(flat, self._layout, device=self._device)
+        flat = [
+            episode
+            for own in (*episodes, *[[]] * (len(lengths) - len(episodes)))
+            for episode in (*own, *[empty] * (self._episodes - len(own)))
+        ]
+        return padded(flat, self._layout, steps=lengths[0])
 
     def _values(
         self,

@@ -72,13 +72,18 @@ def categoricals(
 def clipped_gaussian(outputs: Tensor, action: Tensor, box: Continuous) -> tuple[Tensor, Tensor]:
     """Return the log-likelihood of each clipped action, and the entropy before it is clipped.
 
-    Both are of shape (...), and those of an action in units of half its range.
+    Both are of shape (...), and those of an action in units of half its range. An entry whose range
+    is one value counts in neither.
 
     Args:
         outputs: Outputs of the policy, shape (..., 2 A).
         action: The action, shape (..., A).
         box: Its range.
     """
+    wide = np.flatnonzero(np.array(box.low, "f4") < np.array(box.high, "f4")).tolist()
+    if len(wide) < box.size:
+        outputs, action = outputs[..., [*wide, *(box.size + k for k in wide)]], action[..., wide]
+        box = Continuous(tuple(box.low[k] for k in wide), tuple(box.high[k] for k in wide))
     low, high = (torch.tensor(bound, device=action.device) for bound in (box.low, box.high))
     before, log_deviation = outputs.chunk(2, -1)
     mean, deviation = before.tanh(), log_deviation.exp()

@@ -120,6 +120,8 @@ class Steps:
         acted: True where an agent could act, shape (rows, n).
         acts: 1 where an agent chose among several actions, else 0, shape (rows, n). An agent
             without a choice has nothing to learn about its policy.
+        earns: 1 where a reward that the agent learns from is paid for the step, shape (rows, n):
+            its own, until it leaves the game, or the team's, in all steps.
         derived: Derived columns by name, each of shape (rows, n).
     """
 
@@ -142,6 +144,7 @@ class Steps:
         several = offered >= torch.tensor(enough, device=device)
         self.acted = taken >= 0
         self.acts = (self.acted & several).to(taken.dtype)
+        self.earns = self._tensor(layout.earns) if layout.own_rewards else torch.ones_like(taken)
         self.derived: Mapping[str, Tensor] = {
             name: self._tensor(columns) for name, columns in layout.columns.items()
         }
@@ -153,7 +156,7 @@ class Steps:
         return torch.from_numpy(self._rows(columns)).to(self._device)
 
     def _split(self, columns: slice, sizes: tuple[int, ...]) -> Tensor:
-        return torch.from_numpy(by_agent(self._rows(columns), sizes)).to(self._device)
+        return by_agent(torch.from_numpy(self._rows(columns)), sizes).to(self._device)
 
     @cached_property
     def observation(self) -> Tensor:
@@ -233,10 +236,12 @@ def averaged_columns(
 class WholeMinibatch:
     """Facts of the whole minibatch about one group of agents."""
 
+    seen: int
+    """Number of the group's observations: steps of all episodes, times its agents."""
     count: int
-    """Number of the group's steps: those of all episodes, times its agents."""
+    """Number of them in which the agent earns, the group's steps, at least 1."""
     acted: float
-    """Number of them in which the agent had a choice, at least 1."""
+    """Number of steps in which the agent had a choice, at least 1."""
     mean: float
     """Mean of the advantages in these, by which a policy learns."""
     deviation: float
@@ -251,21 +256,24 @@ class WholeMinibatch:
     @staticmethod
     def of_steps(steps: Steps, agents: tuple[int, ...]) -> "WholeMinibatch":
         """Compute the facts of the steps of some agents."""
-        columns = steps.derived["advantage"], steps.derived["value"], steps.acts
+        columns = steps.derived["advantage"], steps.derived["value"], steps.acts, steps.earns
         return WholeMinibatch.of(*(each[:, list(agents)] for each in columns))
 
     @staticmethod
-    def of(advantages: Tensor, values: Tensor, acts: Tensor) -> "WholeMinibatch":
-        """Compute the facts, in float64, of A, V_old and where an agent had a choice."""
+    def of(advantages: Tensor, values: Tensor, acts: Tensor, earns: Tensor) -> "WholeMinibatch":
+        """Compute the facts, in float64, of A, V_old, and where an agent had a choice or earned."""
         parts = (part.cpu().numpy().astype(np.float64) for part in (advantages, values))
         advantage, value = parts
-        chosen, returns = advantage[acts.cpu().numpy() > 0], advantage + value
+        chosen, paid = (advantage[where.cpu().numpy() > 0] for where in (acts, earns))
+        returns = paid + value[earns.cpu().numpy() > 0]
+        paid, returns = (part if part.size else np.zeros(1) for part in (paid, returns))
         return WholeMinibatch(
-            count=advantage.size,
+            seen=advantage.size,
+            count=paid.size,
             acted=max(1.0, float(chosen.size)),
             mean=float(chosen.mean()) if chosen.size else 0.0,
             deviation=(float(chosen.std()) if chosen.size else 0.0) + LEAST,
-            error=float(advantage.mean()),
+            error=float(paid.mean()),
             target_mean=float(returns.mean()),
             target_deviation=float(returns.std()),
         )
@@ -305,19 +313,27 @@ def minibatch(
 
 
 def advantages(
-    reward: FloatArray, continues: FloatArray, value: FloatArray, *, discount: float, trace: float
+    reward: FloatArray,
+    continues: FloatArray,
+    earns: FloatArray,
+    value: FloatArray,
+    *,
+    discount: float,
+    trace: float,
 ) -> FloatArray:
     """Return the generalised advantages of K episodes of L steps [Schulman16].
 
-        A_t = delta_t + discount trace c_t A_(t+1),
+        A_t = delta_t + discount trace c_t e_(t+1) A_(t+1),
         delta_t = r_t + discount c_t V(s_(t+1)) - V(s_t)
 
-    with c_t = 0 where the step reached a terminal state. An episode that a time limit cut off
-    continues with the value after its last step.
+    with c_t = 0 where the step reached a terminal state, and e_t = 0 where the agent is out of the
+    game. An episode, or an agent, that a time limit cut off continues with the value after its last
+    step. Where e_t = 0, A_t has no meaning.
 
     Args:
         reward: Rewards r, shape (L, K, n).
-        continues: c, shape (L, K, 1).
+        continues: c, shape (L, K, 1 or n).
+        earns: e_1 to e_L, the last of which is not used, of the same shape.
         value: Values V, shape (L + 1, K, n), the last one after the last step.
         discount: Weight of the next step's value.
         trace: Weight lambda of longer returns.
@@ -326,7 +342,7 @@ def advantages(
     error = reward + goes_on * value[1:] - value[:-1]
     later = np.zeros_like(value[0])
     for step in reversed(range(len(error))):
-        later = error[step] = error[step] + goes_on[step] * np.float32(trace) * later
+        later = error[step] = error[step] + goes_on[step] * np.float32(trace) * earns[step] * later
     return error
 
 

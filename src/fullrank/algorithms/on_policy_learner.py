@@ -45,6 +45,7 @@ from fullrank.algorithms.on_policy import (
 from fullrank.algorithms.optimiser import SumOptimiser
 from fullrank.algorithms.policies import PolicyActor, over_episodes
 from fullrank.algorithms.problem import DataMode, Problem
+from fullrank.algorithms.ranges import check_ranges
 from fullrank.algorithms.roles import Algorithm, Gradients
 from fullrank.algorithms.trajectories import SCALE
 from fullrank.algorithms.updates import Entries, Statistics, check_micro_batches
@@ -113,13 +114,10 @@ class OnPolicy(ABC):
     """Names of the columns that are derived, of an entry for each agent."""
 
     def __post_init__(self) -> None:
+        check_ranges(self)
         if min(self.batch_size, self.hidden) < 1:
             raise ConfigError("algorithm.batch_size and hidden must be at least 1")
         check_micro_batches(self.micro_batches, batch_size=self.batch_size)
-        if self.clip_norm <= 0:
-            raise ConfigError("algorithm.clip_norm must be above 0")
-        if self.anneal_iterations < 0:
-            raise ConfigError("algorithm.anneal_iterations must not be below 0")
 
     @abstractmethod
     def networks(self, environment: EnvironmentSpec, agent: int) -> Mapping[str, nn.Module]:
@@ -237,10 +235,15 @@ class OnPolicy(ABC):
             played = index[:-1]
             for name, column in found.items():
                 rows[played, columns[name]] = column[played]
-            team = rows[played, layout.reward, None]
+            reward, ends = (rows[played, own, None] for own in (layout.reward, layout.terminated))
+            earns = np.ones_like(ends)
+            if layout.own_rewards:
+                reward, ends = rows[played, layout.rewards], rows[played, layout.ends]
+                earns = rows[index[1:], layout.earns]
             rows[played, columns["advantage"]] = advantages(
-                rows[played, layout.rewards] if layout.own_rewards else team,
-                1.0 - rows[played, layout.terminated, None],
+                reward,
+                1.0 - ends,
+                earns,
                 found["value"][index],
                 discount=self.discount,
                 trace=self.trace,
@@ -257,11 +260,12 @@ class OnPolicy(ABC):
     ) -> FloatArray:
         """Return the update of a unit: a scaled gradient, moments of inputs, and statistics."""
         first = own.agents[0]
-        update = np.clip(gradient * np.float32(SCALE * nets.factor_of(first)), -LIMIT, LIMIT)
+        scaled = np.clip(gradient * np.float32(SCALE * nets.factor_of(first)), -LIMIT, LIMIT)
+        update = self.entries.after(scaled, statistics)
         columns = nets.group_of(first).networks
         for role, found in moments.items():
             update[columns[role].start :][: len(found)] = found
-        return self.entries.after(update, statistics)
+        return update
 
     def moments(
         self, own: GroupMembers, nets: Networks, steps: Steps, whole: WholeMinibatch

@@ -12,9 +12,11 @@ from torch import Tensor
 from fullrank.algorithms.updates import CLAMPED, LARGEST, Entries
 from fullrank.codes.targets import LIMIT
 from fullrank.common.errors import CheckpointUnusable, GradientTooLarge, Unsound
+from fullrank.common.rows import Rows
 from fullrank.common.types import FloatArray
 from fullrank.common.updates import GRID
-from fullrank.networks.adam import Adam, RMSprop
+from fullrank.networks.adam import Adam, AdamSteps, RMSprop, moved
+from fullrank.networks.fused.cuda import tensor_of
 from fullrank.networks.fused.mlp import VANISHED, take_mark
 from fullrank.networks.normalised import Normalising
 from fullrank.networks.parameters import EXPONENT, GroupedParameters, ParameterGroup
@@ -39,7 +41,7 @@ class GroupedOptimiser:
         self._parameters, self._learning_rate, self._steps = parameters, learning_rate, 0
         self._most = MOST
 
-    def fit(self, agent: int, gradient: FloatArray, *, exceeded: bool) -> None:
+    def fit(self, agent: int, gradient: Tensor, *, exceeded: bool) -> None:
         """Fit the exponent of an agent's sums to what an iteration committed.
 
         It is a function of committed sums alone, so every run of equal updates has the same one.
@@ -52,10 +54,10 @@ class GroupedOptimiser:
         exponents = self._parameters.exponents
         if exceeded:
             exponents[agent] = min(exponents[agent] + RAISED, self._most)
-        elif exponents[agent] and np.abs(gradient).max() < LIMIT / 2.0 ** (RAISED + 1):
+        elif exponents[agent] and gradient.abs().max() < LIMIT / 2.0 ** (RAISED + 1):
             exponents[agent] -= 1
 
-    def check(self, targets: FloatArray) -> None:
+    def check(self, targets: Rows) -> None:
         """Check the state after a step along decoded targets.
 
         Raises:
@@ -63,8 +65,9 @@ class GroupedOptimiser:
         """
         wrong = self._parameters.unsound()
         if wrong is not None:
+            largest = np.abs(np.asarray(targets)).max()
             raise Unsound(
-                f"{wrong} after an update with entries up to {np.abs(targets).max():.1e} at a "
+                f"{wrong} after an update with entries up to {largest:.1e} at a "
                 f"learning rate of {self._learning_rate:g}: begin a run with a smaller "
                 "algorithm.learning_rate"
             )
@@ -143,17 +146,21 @@ class AdamOptimiser(GroupedOptimiser):
         if weight is not None:  # scaled weights have to stay on the grid
             self._most = min(MOST, int(np.log2(weight / GRID)))
         self._variables = variables
+        own = parameters.groups[0].rows.online.device
+        self._device = own if clip is None else torch.device("cpu")
+        self._moves = AdamSteps(adam, own)
         self._firsts = {
             group.agents: torch.tensor(
                 [
                     int(variable.storage_offset())
                     for _, variable in variables(group, torch.empty(group.size, device="meta"))
-                ]
+                ],
+                device=self._device,
             )
             for group in parameters.groups
         }
 
-    def step(self, targets: FloatArray) -> Mapping[str, float]:
+    def step(self, targets: Rows) -> Mapping[str, float]:
         """Apply Adam to every online row, then move the targets; equal input gives equal bits.
 
         Returns:
@@ -169,19 +176,26 @@ class AdamOptimiser(GroupedOptimiser):
         self.check(targets)
         return lost
 
-    def step_of(self, targets: FloatArray, agents: range) -> Mapping[str, float]:
-        """Apply the targets of some agents to their networks, unchecked, as ``step`` does all."""
-        decoded = torch.from_numpy(np.require(targets, requirements="W"))
+    def step_of(self, targets: Rows, agents: range) -> Mapping[str, float]:
+        """Apply the targets of some agents to their networks, unchecked, as ``step`` does all.
+
+        Targets that are clipped here are taken apart in host memory: the order of a sum on a
+        device, and so its bits, depend on the agents in the call.
+        """
+        decoded = tensor_of(targets if self._clip is None else np.asarray(targets))
         lost, statistics = Counter[str](), dict[str, float]()
         with torch.inference_mode():
+            decoded = moved(decoded, self._device)
             owners = [*self._parameters.rows_of(agents)]
             found = [self._taken_apart(group, rows, decoded, agents) for group, rows in owners]
             self._steps += 1
+            gradients = list[Tensor]()
             for (group, rows), (gradient, own) in zip(owners, found, strict=True):
                 statistics |= own
-                gradient = self._without_marks(group, rows, gradient, lost)
-                group.rows.part(rows).step(gradient, self._adam, count=self._steps)
+                gradients.append(self._without_marks(group, rows, gradient, lost))
                 group.changed()
+            states = [group.rows.part(rows) for group, rows in owners]
+            self._moves.step(agents, states, gradients, count=self._steps)
         return statistics | {name: float(count) for name, count in lost.items()}
 
     def _without_marks(
@@ -208,7 +222,7 @@ class AdamOptimiser(GroupedOptimiser):
         gradient, weights = own[:, : group.size], [1.0] * len(owners)
         if self._weighted:
             gradient, weights = self._means(owners, gradient, own[:, group.size])
-        rows_of_entries = zip(owners, own[:, end:].numpy(), weights, strict=True)
+        rows_of_entries = zip(owners, own[:, end:].cpu().numpy(), weights, strict=True)
         statistics = {
             f"{name}/{owner}": value / weight
             for owner, entries, weight in rows_of_entries
@@ -252,7 +266,7 @@ class AdamOptimiser(GroupedOptimiser):
         scaled_by = [self._parameters.factor(owner) for owner in owners]
         weights = torch.where(beyond, -1.0, divisors) / torch.tensor(scaled_by)
         for owner, row in zip(owners, sums, strict=True):
-            self.fit(owner, row.numpy(), exceeded=exceeded[owner])
+            self.fit(owner, row, exceeded=exceeded[owner])
         return means, weights.tolist()
 
     def follow(self, agents: range, roles: Sequence[str]) -> None:
@@ -301,76 +315,89 @@ class SumOptimiser(GroupedOptimiser):
         self._clip_norm, self._target_every = clip_norm, target_every
         self._rate, self._moved, self._averaged = rate, moved, averaged
 
-    def step(self, targets: FloatArray) -> Mapping[str, float]:
+    def step(self, targets: Rows) -> Mapping[str, float]:
         """Apply the decoded sums, shape (groups, P); equal input gives equal bits.
+
+        They are moved to the device of the parameters, whose order their norm is added up in.
 
         Returns:
             Of each group, with its number after a slash if there are several: the statistics that
             follow the gradient; its norm before clipping, ``grad_norm``; and the number of units
             that were clamped, ``clamped/role``, with the network of the largest entry, if there
-            are any. ``learning_rate``, if it changes from step to step.
+            are any; and the number of inputs of a network whose averages stayed, because moments
+            were clamped, ``clamped/averages/role``. ``learning_rate``, if it changes from step to
+            step.
 
         Raises:
             Unsound: A parameter or moment is not finite afterwards.
         """
-        rule, statistics = self._rule, dict[str, float]()
+        rule, statistics, groups = self._rule, dict[str, float](), self._parameters.groups
+        sums = moved(tensor_of(targets), groups[0].rows.online.device)
         if self._rate is not None:
             rule = replace(rule, learning_rate=self._rate(self._steps))
             statistics["learning_rate"] = rule.learning_rate
         self._steps += 1
-        groups = self._parameters.groups
         norms = [
             self._move(number, group, own, rule)
-            for number, (group, own) in enumerate(zip(groups, targets, strict=True))
+            for number, (group, own) in enumerate(zip(groups, sums, strict=True))
         ]
         self.check(targets)
-        for number, (group, own) in enumerate(zip(groups, targets, strict=True)):
-            found = {**self._told(number, group, own), "grad_norm": norms[number]}
+        for number, (group, own) in enumerate(zip(groups, sums, strict=True)):
+            found = {**self._told(number, group, own), "grad_norm": norms[number].item()}
             several = f"/{number}" if len(groups) > 1 else ""
             statistics |= {f"{name}{several}": value for name, value in found.items()}
         return statistics
 
     def _move(
-        self, number: int, group: ParameterGroup, target: FloatArray, rule: Adam | RMSprop
-    ) -> float:
+        self, number: int, group: ParameterGroup, target: Tensor, rule: Adam | RMSprop
+    ) -> Tensor:
         """Step the networks of a group along its sum; returns the norm of the gradient."""
         scale = self._scale * self._parameters.factor(number)
-        whole = self._gradient(group, target).astype(np.float64) / scale
-        norm = float(np.sqrt(np.square(whole).sum()))
-        whole *= min(1.0, self._clip_norm / (norm + 1e-6))
-        gradient = torch.from_numpy(whole.astype(np.float32))[None]
+        whole = self._gradient(group, target).to(torch.float64) / scale
+        norm = squares(whole).sqrt()
+        whole *= (self._clip_norm / (norm + 1e-6)).clamp_max(1.0)
+        gradient = whole.to(torch.float32)[None]
         with torch.inference_mode():
             rows, columns = group.rows, slice(group.size)
             if isinstance(rule, Adam):
                 rows.step(gradient, rule, count=self._steps)
             else:
-                online, gradient = rows.online[:, columns], gradient.to(rows.online.device)
-                rule.step(online, gradient, rows.second_moment[:, columns])
+                rule.step(rows.online[:, columns], gradient, rows.second_moment[:, columns])
             for own in self._averaged(group):
                 row = rows.online[0, own]
-                averages = Normalising.moved(row.cpu().numpy(), target[own])
+                averages = Normalising.moved(row.cpu().numpy(), target[own].cpu().numpy())
                 row.copy_(torch.from_numpy(averages))
             if self._moved is not None:
-                self._moved(group, self._entries.sums(target[group.size :]))
+                self._moved(group, self._entries.sums(target[group.size :].cpu().numpy()))
             if self._steps % self._target_every == 0:
                 rows.target.copy_(rows.online)
             group.changed()
         return norm
 
-    def _gradient(self, group: ParameterGroup, target: FloatArray) -> FloatArray:
+    def _gradient(self, group: ParameterGroup, target: Tensor) -> Tensor:
         """Return the scaled gradient of a sum, which is 0 at averages."""
         gradient = target[: group.size]
         for own in self._averaged(group):
-            gradient = gradient.copy()
+            gradient = gradient.clone()
             gradient[own] = 0.0
         return gradient
 
-    def _told(self, number: int, group: ParameterGroup, target: FloatArray) -> dict[str, float]:
+    def _told(self, number: int, group: ParameterGroup, target: Tensor) -> dict[str, float]:
         """Fit a group's exponent, and return the statistics that follow its gradient."""
-        gradient, entries = self._gradient(group, target), target[group.size :]
+        gradient, entries = self._gradient(group, target), target[group.size :].cpu().numpy()
         statistics, units = self._entries.sums(entries), self._entries.clamped_units(entries)
         self.fit(number, gradient, exceeded=units > 0)
         if units:
-            role = group.role_at(int(np.abs(gradient).argmax()))
+            role = group.role_at(int(gradient.abs().argmax()))
             statistics[f"{CLAMPED}/{role}"] = float(units)
+        for own in self._averaged(group):
+            if inputs := np.count_nonzero(Normalising.clamped(target[own].cpu().numpy())):
+                statistics[f"{CLAMPED}/averages/{group.role_at(own.start)}"] = float(inputs)
         return statistics
+
+
+def squares(values: Tensor) -> Tensor:
+    """Sum the squares of a vector, on the CPU in the order of NumPy."""
+    if values.device.type == "cpu":
+        return torch.as_tensor(np.square(values.numpy()).sum())
+    return values.square().sum()

@@ -202,7 +202,7 @@ class PolicyActor:
 
     def _outputs(self, observation: FloatArray, memory: Memory) -> tuple[list[Tensor], Memory]:
         """Compute each policy's outputs as heads take them, shape (outputs, copies)."""
-        seen = torch.from_numpy(by_agent(np.ascontiguousarray(observation), self._observed))
+        seen = by_agent(torch.from_numpy(np.ascontiguousarray(observation)), self._observed)
         seen, outputs = seen.to(self._device), dict[int, Tensor]()
         after = tuple(np.empty_like(array) for array in memory)
         with kernels.DEFAULT.selected(), torch.no_grad():

@@ -13,10 +13,13 @@ passed over ``epochs`` times in minibatches, each of which is an update along th
     R        = A + V_old
 
 The means of L_policy and of the entropy H run over the steps of the minibatch in which an agent of
-the group had a choice, that of L_value over all its steps and agents, also those that are out of
-the game, whose value is that of what the others still earn them. A in L_policy has mean 0 and
-deviation 1 over the steps of the minibatch in which the group's agents had a choice, as in
-CleanRL's PPO: every unit reads the whole minibatch for it.
+the group had a choice, that of L_value over its steps and agents. An agent that learns from its own
+reward has steps until it leaves the game, and again once it is back: where it reached a terminal
+state nothing follows, where its own time limit came the value of its last state does. One that
+learns from the team's reward, or from one that all share, has all steps until the episode ends: its
+value is that of what the others still earn it. A in L_policy has mean 0 and deviation 1 over the
+steps of the minibatch in which the group's agents had a choice, as in CleanRL's PPO: every unit
+reads the whole minibatch for it.
 
 V is the output of a network in units of the moving mean and deviation of R, in which L_value is
 computed; the controller moves these along the statistics. Units and their sums are those of
@@ -96,10 +99,6 @@ class PPO(OnPolicy):
         OnPolicy.__post_init__(self)
         if self.epochs < 1:
             raise ConfigError("algorithm.epochs must be at least 1")
-        if self.clip <= 0:
-            raise ConfigError("algorithm.clip must be above 0")
-        if self.value_clip < 0:
-            raise ConfigError("algorithm.value_clip must not be below 0")
 
     @abstractmethod
     def value_inputs(self, layout: EpisodeLayout, own: GroupMembers) -> int:
@@ -172,9 +171,9 @@ class PPO(OnPolicy):
         policy, value = nets.policy[agents[0]], nets.value[agents[0]]
         if isinstance(policy, Normalising):
             shown = steps.observation[:, agents, : own.observation]
-            found["policy"] = policy.moments(shown, whole.count)
+            found["policy"] = policy.moments(shown, whole.seen)
         if isinstance(value, Normalising):
-            found["value"] = value.moments(steps.state, whole.count // len(agents))
+            found["value"] = value.moments(steps.state, whole.seen // len(agents))
         return found
 
     def losses(
@@ -183,7 +182,7 @@ class PPO(OnPolicy):
         """Compute a unit's share of L and of the statistics; see ``OnPolicy.losses``."""
         log_prob, entropy, value = self.computed(own, nets, steps)
         agents = list(own.agents)
-        acts = steps.acts[:, agents]
+        acts, earns = steps.acts[:, agents], steps.earns[:, agents]
         before, value_before, error = (
             steps.derived[name][:, agents] for name in ("log_prob", "value", "advantage")
         )
@@ -194,15 +193,16 @@ class PPO(OnPolicy):
         ratio = log_ratio.exp()
         clipped = ratio.clamp(1.0 - self.clip, 1.0 + self.clip)
         gained = torch.minimum(ratio * advantage, clipped * advantage)
-        share, variance = error.numel() / whole.count, whole.target_deviation**2
-        unexplained = (error - whole.error).square().sum() / whole.count / (variance or 1.0)
+        share, variance = int(earns.sum()) / whole.count, whole.target_deviation**2
+        missed = (error - whole.error).square() * earns
+        unexplained = missed.sum() / whole.count / (variance or 1.0)
         mean, deviation = self.scale(own, nets, whole)
         errors = self.value_errors(
             value, (value_before - mean) / deviation, (returns - mean) / deviation
         )
         statistics = {
             "policy_loss": -(gained * acts).sum() / whole.acted,
-            "value_loss": errors.sum() / whole.count / 2,
+            "value_loss": (errors * earns).sum() / whole.count / 2,
             "entropy": (entropy * acts).sum() / whole.acted,
             "approx_kl": (ratio - 1.0 - log_ratio).sum() / whole.acted,
             "clipfrac": (clipped != ratio).sum() / whole.acted,

@@ -92,8 +92,6 @@ class PQN(ActionValues):
         ActionValues.__post_init__(self)
         if min(self.epochs, self.mixing, self.hypernet) < 1:
             raise ConfigError("algorithm.epochs, mixing and hypernet must be at least 1")
-        if self.anneal_iterations < 0:
-            raise ConfigError("algorithm.anneal_iterations must not be below 0")
 
     def networks(self, environment: EnvironmentSpec) -> Mapping[str, nn.Module]:
         """Build the agents' network, and the mixing network of the monotonic mixer."""
@@ -137,7 +135,7 @@ class PQN(ActionValues):
         """
         places = episodes_in(rows, layout.length)
         device = next(nets.agent[0].parameters()).device
-        batch = Trajectories([rows[place] for place in places], layout, device=device)
+        batch = Trajectories.of([rows[place] for place in places], layout, device=device)
         inputs, column = self.inputs(batch), layout.columns[TARGET]
         ends = [(episode, place.stop - place.start) for episode, place in enumerate(places)]
         values = inputs.new_zeros(batch.available.shape)

@@ -97,6 +97,9 @@ class Problem:
     own beside that of the other entries."""
     target: Matrix | None = None
     """T, shape (targets K, units), if an iteration recovers T U; None if T = I, every unit."""
+    accelerated: bool = False
+    """True if a CUDA device was measured to compute updates sooner than its host's CPU:
+    ``compute.device = "auto"`` then takes one."""
 
     @property
     def layout(self) -> EpisodeLayout | Layout | None:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 
 from fullrank.algorithms.problem import Problem
+from fullrank.common.rows import Rows
 from fullrank.common.types import BoolArray, FloatArray, UnitIndex
 
 
@@ -76,7 +77,7 @@ class Divided(Protocol):
 class Optimiser(Protocol):
     """The controller's role: application of decoded targets to the parameters."""
 
-    def step(self, targets: FloatArray) -> Mapping[str, float]:
+    def step(self, targets: Rows) -> Mapping[str, float]:
         """Apply the decoded targets, shape (K, P) float32, and move the target networks.
 
         Returns:

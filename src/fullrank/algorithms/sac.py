@@ -93,8 +93,6 @@ class SAC(ActorCritic):
 
     def __post_init__(self) -> None:
         ActorCritic.__post_init__(self)
-        if self.temperature <= 0:
-            raise ConfigError("algorithm.temperature must be above 0")
         check_micro_batches(self.micro_batches, batch_size=self.batch_size)
 
     @abstractmethod

@@ -4,13 +4,14 @@ The episodes of a unit are padded to the longest. The actor is epsilon-greedy by
 of action values.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.roles import Convolution, ImageLayers, Memory, RecurrentLayers
@@ -41,11 +42,9 @@ class Trajectories:
     that are not available.
 
     Args:
-        episodes: Packed steps of each episode, shapes (steps + 1, row_size or more) float32; no
-            row: an episode of padding.
+        rows: Packed steps and masks, as of ``padded``, shape (L + 1, K, row_size + 1).
         layout: Layout of a row.
-        device: Device of the tensors.
-        steps: T, number of steps of all episodes of the sample; by default those of these.
+        steps: T, number of steps of all episodes of the sample, which may be a tensor.
 
     Attributes:
         observation: Observation of each agent, shape (L + 1, K, n, O).
@@ -59,34 +58,31 @@ class Trajectories:
         steps: T.
     """
 
-    def __init__(
-        self,
-        episodes: list[FloatArray],
+    def __init__(self, rows: Tensor, layout: EpisodeLayout, *, steps: float | Tensor) -> None:
+        played = rows[:-1]
+        self.observation = by_agent(rows[..., layout.observation], layout.observation_sizes)
+        self.state = rows[..., layout.state].contiguous()
+        self.available = by_agent(rows[..., layout.available], layout.action_sizes) > 0
+        self.action = played[..., layout.action].to(torch.int64)
+        self.reward = played[..., layout.reward].contiguous()
+        self.continues = 1.0 - played[..., layout.terminated]
+        self.valid = played[..., -1].contiguous()
+        self.derived = {name: played[..., own].contiguous() for name, own in layout.columns.items()}
+        self.steps = steps
+
+    @classmethod
+    def of(
+        cls,
+        episodes: Sequence[FloatArray],
         layout: EpisodeLayout,
         *,
         device: torch.device,
         steps: int | None = None,
-    ) -> None:
-        longest = max(map(len, episodes))
-        rows = np.zeros((longest, len(episodes), layout.row_size), np.float32)
-        valid = np.zeros((longest - 1, len(episodes)), np.float32)
-        for number, episode in enumerate(episodes):
-            rows[: len(episode), number] = episode[:, : layout.row_size]
-            valid[: max(len(episode) - 1, 0), number] = 1.0
-
-        def tensor(array: FloatArray | IntArray) -> Tensor:
-            return torch.from_numpy(np.ascontiguousarray(array)).to(device)
-
-        joint = by_agent(rows[..., layout.observation], layout.observation_sizes)
-        self.observation = torch.from_numpy(joint).to(device)
-        self.state = tensor(rows[..., layout.state])
-        self.available = tensor(by_agent(rows[..., layout.available], layout.action_sizes)) > 0
-        self.action = tensor(rows[:-1, :, layout.action].astype(np.int64))
-        self.reward = tensor(rows[:-1, :, layout.reward])
-        self.continues = 1.0 - tensor(rows[:-1, :, layout.terminated])
-        self.valid = tensor(valid)
-        self.derived = {name: tensor(rows[:-1, :, own]) for name, own in layout.columns.items()}
-        self.steps = int(valid.sum()) if steps is None else steps
+    ) -> "Trajectories":
+        """Load episodes; see ``padded``. T is by default the number of their steps."""
+        rows = padded(episodes, layout, steps=max(map(len, episodes)) - 1)
+        count = sum(len(episode) - 1 for episode in episodes) if steps is None else steps
+        return cls(rows.to(device), layout, steps=count)
 
     @property
     def last_action(self) -> Tensor:
@@ -97,14 +93,32 @@ class Trajectories:
         return taken
 
 
-def by_agent(joint: FloatArray, sizes: tuple[int, ...]) -> FloatArray:
+def padded(episodes: Sequence[FloatArray], layout: EpisodeLayout, *, steps: int) -> Tensor:
+    """Lay episodes side by side.
+
+    Args:
+        episodes: Packed steps of each, shapes (<= L + 1, row_size or more) float32; no row: an
+            episode of padding.
+        layout: Layout of a row.
+        steps: L.
+
+    Returns:
+        In host memory, shape (L + 1, K, row_size + 1); the last column is 1 for steps of an episode
+        and 0 after them.
+    """
+    rows = np.zeros((steps + 1, len(episodes), layout.row_size + 1), np.float32)
+    for number, episode in enumerate(episodes):
+        rows[: len(episode), number, :-1] = episode[:, : layout.row_size]
+        rows[: max(len(episode) - 1, 0), number, -1] = 1.0
+    return torch.from_numpy(rows)
+
+
+def by_agent(joint: Tensor, sizes: tuple[int, ...]) -> Tensor:
     """Split joint parts by agent, padded to the widest: shape (..., n, max of sizes)."""
     if len(set(sizes)) == 1:
-        return joint.reshape(*joint.shape[:-1], len(sizes), sizes[0])
-    split = np.zeros((*joint.shape[:-1], len(sizes), max(sizes)), joint.dtype)
-    for agent, (size, start) in enumerate(zip(sizes, np.cumsum((0, *sizes)), strict=False)):
-        split[..., agent, :size] = joint[..., start : start + size]
-    return split
+        return torch.unflatten(joint, -1, (len(sizes), sizes[0]))
+    parts, widest = torch.split(joint, [*sizes], -1), max(sizes)
+    return torch.stack([pad(part, (0, widest - part.shape[-1])) for part in parts], -2)
 
 
 def chosen_values(values: Tensor, action: Tensor) -> Tensor:
@@ -147,6 +161,34 @@ def shares_of(
     return dict(zip(ENTRIES.names, sums.tolist(), strict=True))
 
 
+def shares_by_unit(value: Tensor, expected: Tensor, batch: Trajectories, *, units: int) -> Tensor:
+    """Return the shares of the statistics of many units on their device, in float64.
+
+    Neighbours are added in pairs, then their sums, and so on: no bit depends on zeros at the end,
+    and so on padding or company. The host adds up in another order.
+
+    Args:
+        value: Q_t, shape (L, units x K, values).
+        expected: G_t, of the same shape.
+        batch: The units' episodes.
+        units: Number of units.
+
+    Returns:
+        Shape (units, statistics), in the order of ``ENTRIES``.
+    """
+    own, aim = value.double(), expected.double()
+    error = aim - own
+    terms = torch.stack([error.square(), error.abs(), own, aim], -1)
+    terms.masked_fill_((batch.valid <= 0)[..., None, None], 0.0)
+    by_unit = torch.unflatten(terms, 1, (units, -1)).movedim(1, -2)
+    sums = by_unit.flatten(0, 2)  # (L x K x values, units, statistics)
+    while len(sums) > 1:
+        sums = pad(sums, (0, 0, 0, 0, 0, len(sums) % 2))
+        sums = sums[::2] + sums[1::2]
+    sums[0, :, 2:] /= batch.action.shape[2]
+    return sums[0] / (batch.steps * value.shape[2])
+
+
 class ValueActor:
     """Role ``agent`` as an ``Actor``; memory is the recurrent state and the last action.
 
@@ -166,9 +208,8 @@ class ValueActor:
         self._learner, self._network, self._layout = learner, nets.agent[0], layout
         self._seed, self._epsilon = seed, learner.exploration(0)
         self._device = next(self._network.parameters()).device
-        self._exists = by_agent(
-            np.ones((1, sum(layout.action_sizes)), np.float32), layout.action_sizes
-        ).astype(bool)
+        every = torch.ones(1, sum(layout.action_sizes), dtype=torch.bool)
+        self._exists: BoolArray = by_agent(every, layout.action_sizes).numpy()
 
     def anneal(self, env_steps: int) -> float:
         """Set and return epsilon for a collection before which ``env_steps`` steps were played."""
@@ -229,15 +270,15 @@ class ValueActor:
     def _allowed(self, observation: FloatArray, available: BoolArray | None) -> BoolArray:
         if available is None:
             return np.repeat(self._exists, len(observation), axis=0)
-        sizes = self._layout.action_sizes
-        return by_agent(available.astype(np.float32), sizes).astype(bool)
+        offered: BoolArray = by_agent(torch.tensor(available), self._layout.action_sizes).numpy()
+        return offered
 
     def _values(self, observation: FloatArray, memory: Memory) -> tuple[FloatArray, FloatArray]:
         """Compute the values of all actions, shape (E, n, A), and the new recurrent state."""
         state, last_action = memory[:2]
         copies, agents, _ = state.shape
-        seen = self._layout.packed(observation)
-        parts = [by_agent(seen, self._layout.observation_sizes)]
+        seen = torch.tensor(self._layout.packed(observation))
+        parts = [by_agent(seen, self._layout.observation_sizes).numpy()]
         if self._learner.last_action:
             parts.append(last_action)
         if self._learner.identity:

@@ -11,7 +11,8 @@ from fullrank.algorithms.groups import Groups
 from fullrank.common.seeding import stream
 from fullrank.common.types import FloatArray
 from fullrank.environments.base import AgentSpec, Continuous, MultiDiscrete
-from fullrank.networks.heads import make_head
+from fullrank.networks.fused.cuda import sent
+from fullrank.networks.heads import action_noise, keys_of, make_head
 
 
 class Transitions:
@@ -85,9 +86,9 @@ def _choices(mask: Tensor) -> Tensor:
 
 
 class Draws:
-    """Random numbers keyed by (seed, purpose, iteration, agent), made on the CPU for every device.
+    """Random numbers keyed by (seed, purpose, iteration, agent).
 
-    All holders of a unit draw the same ones.
+    All holders of a unit draw the same ones; the noise of discrete actions is made on its device.
 
     Args:
         agents: Specifications of all agents.
@@ -129,11 +130,11 @@ class Draws:
             )
             return (high + low) / 2 + (high - low) / 2 * outputs.tanh()
         head = make_head(spec, noise=0.0, device=self._device)
-        generator = stream(self._seed, purpose, *self._key, agent)
-        (noise,) = torch.from_numpy(head.draw([generator], (outputs.shape[1], outputs.shape[0])))
+        keys = sent(keys_of(self._seed, purpose, *self._key, last=[agent]), self._device)
+        (noise,) = action_noise(head, keys, (outputs.shape[1], len(outputs)), width=len(outputs))
         if available is not None:
             outputs = outputs.masked_fill(~available, -torch.inf)
-        outputs = outputs + noise.t().to(self._device)
+        outputs = outputs + noise.t()
         if isinstance(spec, MultiDiscrete):
             parts = torch.split(outputs, list(spec.choices), 1)
             return torch.cat([torch.softmax(part, dim=1) for part in parts], 1)

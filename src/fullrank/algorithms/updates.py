@@ -20,20 +20,21 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from fullrank.codes.targets import LIMIT
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray
-from fullrank.common.updates import snap
-from fullrank.networks.fused.gradients import COARSE, FINE, encoded
+from fullrank.networks.fused.gradients import COARSE, FINE, encoded, snap_in_place
 
 Statistics: TypeAlias = Mapping[str, float | Tensor]
 """Numbers beside the losses of a unit, by name. Like a loss, each is the unit's share of a sum over
 the group's micro-batches."""
 
 CLAMPED = "clamped"
-"""Begins the names of what was clamped to the range of exact sums."""
+"""Begins the names of gradients that were clamped to the range of exact sums, and of statistics of
+which a share may have been."""
 
 LARGEST = 2.0**11
 """Entries of a mean gradient up to which sums are exact by every code, if the exponent is 0."""
@@ -75,8 +76,9 @@ class Entries:
     def sums(self, entries: FloatArray) -> dict[str, float]:
         """Return the statistics by name from the sum of all units' entries.
 
-        The marking one is left out where units were clamped. Statistics of a magnitude of 2^25, to
-        which they are clamped, are repeated as ``clamped/`` and their name.
+        The marking one is left out where units were clamped. Each share is clamped to a magnitude
+        of 2^25. Sums of at least that are repeated as ``clamped/`` and their name: a share may have
+        been clamped. Smaller sums tell nothing where shares of both signs cancel.
         """
         pairs = entries[: self.size].reshape(-1, 2).astype(np.float64)
         totals = pairs[:, 0] * COARSE + pairs[:, 1] * FINE
@@ -88,11 +90,33 @@ class Entries:
         return named | {f"{CLAMPED}/{name}": value for name, value in clamped.items()}
 
     def after(self, gradient: FloatArray, statistics: Statistics) -> FloatArray:
-        """Return an update, [a clamped gradient; statistics], snapped; mark it at the bound."""
-        entries = self.of(statistics)
-        if max(gradient.max(), -gradient.min()) >= LIMIT:
-            entries[2 * self.names.index(self.marking)] = -LIMIT
-        return snap(np.concatenate([gradient, entries]))
+        """Return an update, [a clamped gradient; statistics]; see ``seal``.
+
+        Raises:
+            ConfigError: The gradient is at the bound, and no statistic marks it.
+        """
+        if not self.marking and np.abs(gradient).max() >= LIMIT:
+            raise ConfigError(
+                f"a gradient exceeds {LARGEST:g}, and none of the statistics {sorted(self.names)} "
+                "marks it: scale rewards, or clip the loss"
+            )
+        entries, update = self.of(statistics), np.empty(len(gradient) + self.size, np.float32)
+        self.seal(*(torch.from_numpy(part)[None] for part in (gradient, entries, update)))
+        return update
+
+    def seal(self, gradients: Tensor, entries: Tensor, out: Tensor) -> None:
+        """Lay gradients, snapped, and statistics side by side; mark gradients at the bound.
+
+        Args:
+            gradients: Clamped, shape (units, P).
+            entries: Encoded statistics, which are overwritten, shape (units, entries).
+            out: The updates, shape (units, P + entries).
+        """
+        if self.marking:
+            mark = entries[:, 2 * self.names.index(self.marking)]
+            mark.masked_fill_(gradients.abs().amax(1) >= LIMIT, -LIMIT)
+        out[:, gradients.shape[1] :] = entries
+        snap_in_place(out[:, : gradients.shape[1]].copy_(gradients))
 
     def clamped_units(self, entries: FloatArray) -> int:
         """Return the number of marked units, from the sum of all entries."""

@@ -83,7 +83,7 @@ class ValueLearner(ActionValues):
         )
         error = (expected - value) * batch.valid[..., None]
         parts = (part.detach().cpu().numpy() for part in (value, expected, batch.valid))
-        shares = shares_of(*parts, steps=batch.steps, agents=batch.action.shape[2])
+        shares = shares_of(*parts, steps=int(batch.steps), agents=batch.action.shape[2])
         loss = error.square().sum() / (batch.steps * value.shape[2])
         return dict.fromkeys(nets.parameters.groups[0].networks, loss), shares
 

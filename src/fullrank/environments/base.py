@@ -183,7 +183,8 @@ class EnvironmentConfig(Protocol):
         """Build E = ``copies`` copies of M = ``agents`` agents.
 
         Raises:
-            ConfigError: If ``agents`` is impossible for this environment (0 means: its own number).
+            ConfigError: If ``agents`` >= 0 is impossible for this environment (0 means: its own
+                number).
         """
 
 
@@ -243,6 +244,8 @@ def make_environment(name: str, *, agents: int = 0, copies: int, **params: Any) 
     """
     if ":" in name:
         params, name = {"factory": name, "arguments": params}, "pettingzoo"
+    if agents < 0:
+        raise ConfigError(f"environment.agents must not be negative: {agents}")
     return environments.build(name, **params).make(agents=agents, copies=copies)
 
 

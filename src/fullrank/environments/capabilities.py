@@ -3,10 +3,11 @@
 An environment declares a capability by having its members; no base class is needed.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fullrank.common.errors import EnvironmentFailed
 from fullrank.common.types import BoolArray, FloatArray, IntArray
@@ -35,6 +36,18 @@ class Masked(Protocol):
         exactly one, its no-op; action 0 stands for it where the game has none, since the action of
         such an agent is ignored. An agent whose episode a time limit ended keeps those of its last
         state. Entries of continuous actions are True.
+        """
+
+
+@runtime_checkable
+class OwnLimits(Protocol):
+    """A ``Masked`` environment in which a time limit may come for an agent alone."""
+
+    def next_available(self) -> BoolArray:
+        """Return the actions permitted after the last step, of the shape of ``available``.
+
+        They are those of ``available()``, but an agent whose own time limit came in this step has
+        those of its last state, whose value is still needed.
         """
 
 
@@ -71,6 +84,52 @@ class Timed(Protocol):
 
 
 @runtime_checkable
+class Limited(Protocol):
+    """An environment whose episodes end after different numbers of steps, within a limit."""
+
+    step_limit: int
+    """Most steps of an episode."""
+
+
+Upload: TypeAlias = Callable[[NDArray[Any]], Any]
+"""Makes a tensor on a device, of the values and the type of an array."""
+
+
+class DeviceEnvironment(Environment, Protocol):
+    """Copies on a device, whose episodes all have the same number of steps.
+
+    ``reset`` and ``step`` take and return arrays of the host, as those of any environment.
+    """
+
+    observation: Any
+    """Current joint observations, tensor of shape (sum of observation sizes, E), float32."""
+    reward: Any
+    """Rewards of the last step, tensor of shape (M, E), float64."""
+
+    def start(self, seeds: Sequence[int], copies: Sequence[int]) -> None:
+        """Start new episodes in the given copies, as ``reset`` does; nothing is copied back."""
+
+    def advance(self, action: Any) -> None:
+        """Advance every copy by one step, always by the same operations on the device alone.
+
+        Args:
+            action: Joint actions, tensor of shape (sum of action sizes, E), float32.
+        """
+
+
+@runtime_checkable
+class Uploadable(Timed, Protocol):
+    """An environment that can be played on a device."""
+
+    def on(self, upload: Upload) -> DeviceEnvironment:
+        """Make as many copies on a device.
+
+        Args:
+            upload: Copies an array to the device.
+        """
+
+
+@runtime_checkable
 class Watched(Protocol):
     """An environment that calls foreign code, which may hang."""
 
@@ -104,6 +163,11 @@ def horizon_of(environment: Environment) -> int:
     return environment.horizon if isinstance(environment, Timed) else 0
 
 
+def step_limit_of(environment: Environment) -> int:
+    """Return the most steps of an episode; 0 if that is unknown."""
+    return environment.step_limit if isinstance(environment, Limited) else horizon_of(environment)
+
+
 def own_state_size(environment: Environment) -> int:
     """Return S of an environment with a global state, else 0."""
     return environment.state_size if isinstance(environment, Stated) else 0
@@ -120,6 +184,13 @@ def available_of(environment: Environment) -> BoolArray:
         return environment.available()
     size = sum(agent.action.size for agent in environment.agents)
     return np.ones((environment.copies, size), dtype=bool)
+
+
+def next_available_of(environment: Environment) -> BoolArray:
+    """Return the available actions after a step, also of agents whose own time limit came."""
+    if isinstance(environment, OwnLimits):
+        return environment.next_available()
+    return available_of(environment)
 
 
 def offers_masks(environment: Environment) -> bool:

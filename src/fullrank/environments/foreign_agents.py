@@ -17,7 +17,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.spaces import Box, utils
+from numpy.typing import NDArray
 
+from fullrank.common.errors import EnvironmentFailed
 from fullrank.common.types import BoolArray, FloatArray, IntArray
 from fullrank.environments.base import (
     ActionSpec,
@@ -46,13 +48,23 @@ def action_space(agent: AgentSpec) -> Space:
     return Box(low, high, dtype=np.float32)
 
 
-def pack_action(spec: ActionSpec, action: Any) -> FloatArray:
-    """A PettingZoo agent's action as a vector, shape (size,)."""
+def pack_action(agent: AgentSpec, action: Any) -> FloatArray:
+    """A PettingZoo agent's action as a vector, shape (size,).
+
+    Raises:
+        EnvironmentFailed: A choice is out of range, or their number differs.
+    """
+    spec = agent.action
     vector = np.zeros(spec.size, dtype=np.float32)
     if isinstance(spec, Continuous):
         vector[:] = action
-    else:
-        vector[_starts(spec) + np.ravel(action).astype(int)] = 1.0
+        return vector
+    chosen, choices = np.ravel(action), np.array(spec.choices)
+    if chosen.shape != choices.shape or not ((chosen >= 0) & (chosen < choices)).all():
+        raise EnvironmentFailed(
+            f"{agent.name} chose {chosen.tolist()}; give an index below each of {[*spec.choices]}"
+        )
+    vector[_starts(spec) + chosen.astype(int)] = 1.0
     return vector
 
 
@@ -65,13 +77,19 @@ def action_spec(space: Space) -> ActionSpec:
     """The action specification of a gymnasium space.
 
     Raises:
-        TypeError: The space is neither of choices nor a finite box of real numbers.
+        TypeError: The space is neither of choices nor a finite box of real numbers, or the width of
+            the box is not finite in single precision.
     """
     if isinstance(space, gymnasium.spaces.Discrete):
         return Discrete(int(space.n))
     if choices := _choices(space):
         return MultiDiscrete(choices)
     if isinstance(space, Box) and space.is_bounded() and np.issubdtype(space.dtype, np.floating):
+        with np.errstate(over="ignore"):
+            low, high = (np.abs(bound).astype(np.float32) for bound in (space.low, space.high))
+            finite = np.isfinite(low + high).all()
+        if not finite:
+            raise TypeError(f"the width of {space} is not finite in float32; scale its actions")
         return Continuous(tuple(space.low.ravel().tolist()), tuple(space.high.ravel().tolist()))
     raise TypeError(
         f"actions of {space} are not supported; Discrete, MultiDiscrete, MultiBinary, Tuples and "
@@ -124,20 +142,60 @@ def pack_observation(space: Space, observation: Any) -> FloatArray:
     """A foreign agent's observation as a vector, shape (flatdim of the space,).
 
     Raises:
-        ValueError: The shape differs from the space, or a value is not finite.
+        ValueError: The shape differs from the space, a value is not finite, or the type of the
+            space does not hold it.
     """
     vector: FloatArray
     if isinstance(space, Box):  # in a tenth of the time of ``flatten``
-        if np.shape(observation) != space.shape:
-            raise ValueError(f"an observation has shape {np.shape(observation)}, not {space.shape}")
-        vector = np.asarray(observation, dtype=space.dtype).astype(np.float32).ravel()
+        vector = _in_type(space, observation).astype(np.float32).ravel()
     else:
+        _require_fit(space, observation)
         vector = np.asarray(utils.flatten(space, observation), dtype=np.float32)
         if vector.shape != (utils.flatdim(space),):
             raise ValueError(f"an observation does not have the shape of {space}")
     if not np.isfinite(vector).all():
         raise ValueError("an observation is not finite")
     return vector
+
+
+def _in_type(space: Space, observation: Any) -> NDArray[Any]:
+    """An observation as an array of the space's type, which changes no number but real ones.
+
+    Raises:
+        ValueError: The shape differs from the space, or the type does not hold a value.
+    """
+    given = np.asarray(observation)
+    if given.shape != space.shape:
+        raise ValueError(f"an observation has shape {given.shape}, not {space.shape}")
+    if given.dtype == space.dtype:
+        return given
+    if np.issubdtype(space.dtype, np.floating):
+        return given.astype(space.dtype)
+    with np.errstate(invalid="ignore"):  # of NaN and of numbers beyond the type, refused below
+        taken: NDArray[Any] = given.astype(space.dtype)
+    if (wrong := given[taken != given]).size:
+        raise ValueError(f"an observation has {wrong[0]}, which {space.dtype}, its type, cannot be")
+    return taken
+
+
+def _require_fit(space: Space, observation: Any) -> None:
+    """Refuse parts that ``flatten`` would change to others.
+
+    Raises:
+        ValueError: A part does not fit its space.
+    """
+    if isinstance(space, spaces.Dict):
+        for key, part in space.items():
+            _require_fit(part, observation[key])
+    elif isinstance(space, spaces.Tuple):
+        for part, own in zip(space, observation, strict=True):
+            _require_fit(part, own)
+    elif isinstance(space, Box):
+        _in_type(space, observation)
+    elif isinstance(
+        space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary
+    ) and not space.contains(taken := _in_type(space, observation)):
+        raise ValueError(f"an observation is {taken}, which is not in {space}")
 
 
 def pack_mask(space: Space, mask: Any) -> BoolArray:
@@ -229,8 +287,11 @@ def foreign_agents(
     """Return the agents of these spaces, side by side in the packed arrays.
 
     Raises:
-        TypeError: A space is not supported, or an observation has a mask that fits no action.
+        TypeError: There is no agent, a space is not supported, or an observation has a mask that
+            fits no action.
     """
+    if not names:
+        raise TypeError("it has no agents")
     agents: list[ForeignAgent] = []
     seen = acts = 0
     for name, whole, action, side in zip(names, observations, actions, sides, strict=True):

@@ -8,6 +8,7 @@ multi-robot warehouse (``rware``) are of this form.
 """
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +18,7 @@ from gymnasium.spaces import Dict, Tuple
 
 from fullrank.common.types import BoolArray, FloatArray
 from fullrank.environments.base import Environment, register
+from fullrank.environments.capabilities import permitted_actions
 from fullrank.environments.foreign_agents import (
     MASK,
     all_zero,
@@ -66,13 +68,8 @@ def _make(name: str, arguments: Mapping[str, Any]) -> Any:
 
 def _pays_a_number(name: str, arguments: Mapping[str, Any]) -> bool:
     """Try a step in an environment of its own, since no space describes rewards."""
-    environment = _make(name, arguments)
-    with naming(name, "cannot be used"):
-        environment.reset(seed=0)
-        environment.action_space.seed(0)
-        _, reward, *_ = environment.step(environment.action_space.sample())
-        environment.close()
-    return np.ndim(reward) == 0
+    with closing(_GymnasiumInstance(name, arguments, shared_reward=False)) as instance:
+        return np.ndim(instance.first_reward()) == 0
 
 
 class _GymnasiumInstance:
@@ -133,6 +130,17 @@ class _GymnasiumInstance:
                 available=available,
             )
 
+    def first_reward(self) -> Any:
+        """Return the reward of the first permitted actions in an episode of seed 0."""
+        _, available = self.reset(0)
+        first = permitted_actions(
+            self.agents, np.zeros((1, available.size), np.float32), available[None]
+        )
+        with naming(self.name, "cannot be used"):
+            actions = tuple(agent.choice(first[0]) for agent in self._agents)
+            _, reward, *_ = self._environment.step(actions)
+        return reward
+
     def _seen(self, observations: Any, shown: BoolArray) -> tuple[FloatArray, BoolArray]:
         """Return what the agents that are shown observe and may do."""
         joint, available = all_zero(self._agents), np.ones(joint_size(self._agents)[1], dtype=bool)
@@ -176,7 +184,8 @@ class _GymnasiumInstance:
 
     def close(self) -> None:
         """Close the foreign environment."""
-        self._environment.close()
+        with naming(self.name, "failed to close"):
+            self._environment.close()
 
 
 def _parts(space: Any, what: str) -> tuple[Any, ...]:

@@ -1,5 +1,6 @@
 """E instances of a foreign environment as one ``Environment``, stepped one after the other."""
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol
@@ -59,7 +60,9 @@ class Instance(Protocol):
 
 
 class Instances:
-    """An ``Environment`` that is ``Stated``, ``Masked``, ``Shared``, ``Paused`` and ``Watched``.
+    """E instances as an ``Environment``.
+
+    It is ``Stated``, ``Masked``, ``Shared``, ``Paused`` and ``Watched``, and has ``OwnLimits``.
 
     Args:
         instances: One instance per copy, all alike.
@@ -84,6 +87,7 @@ class Instances:
         self._alive = np.zeros((self.copies, len(self.agents)), dtype=bool)
         self._idle = np.concatenate([_idle(agent) for agent in self.agents])
         self._available = np.tile(self._idle, (self.copies, 1))
+        self._next_available = self._available
         self._owner = np.repeat(
             np.arange(len(self.agents)), [agent.action.size for agent in self.agents]
         )
@@ -95,7 +99,8 @@ class Instances:
             with self._naming(copy):
                 observation[copy], available[copy] = self._instances[copy].reset(seed)
             self._alive[copy] = True
-        self._observation, self._available = observation, available
+        self._observation = observation
+        self._available = self._next_available = available
         return observation
 
     def step(self, action: FloatArray) -> Step:
@@ -122,9 +127,11 @@ class Instances:
             step.alive[copy] = outcome.alive
             available[copy] = outcome.available
         step.ended[:] = ~step.alive.any(axis=1)
-        # Where a time limit ended the episode, the value of the last state is still needed.
-        choosing = np.where(step.ended[:, None], self._alive & ~step.terminated, step.alive)
-        self._available = np.where(choosing[:, self._owner], available, self._idle)
+        # Where a time limit came, of the episode or of an agent, the last state's value is needed.
+        valued = step.alive | self._alive & ~step.terminated
+        self._next_available = np.where(valued[:, self._owner], available, self._idle)
+        choosing = step.ended[:, None] | step.alive
+        self._available = np.where(choosing[:, self._owner], self._next_available, self._idle)
         self._observation, self._alive = step.observation, step.alive.copy()
         return step
 
@@ -158,16 +165,35 @@ class Instances:
         """See ``Stated``; the joint observation if the foreign environment has no state."""
         if self._instances[0].state_size is None:
             return self._observation
-        return np.stack([instance.state() for instance in self._instances])
+        states = []
+        for copy, instance in enumerate(self._instances):
+            with self._naming(copy):
+                states.append(instance.state())
+        return np.stack(states)
 
     def available(self) -> BoolArray:
         """See ``Masked``; action 0 stands for the no-op."""
         return self._available
 
+    def next_available(self) -> BoolArray:
+        """See ``OwnLimits``."""
+        return self._next_available
+
     def close(self) -> None:
-        """Close all instances."""
-        for instance in self._instances:
-            instance.close()
+        """Close all instances.
+
+        Raises:
+            EnvironmentFailed: The foreign environment raised first, and no error is on its way.
+        """
+        failures = []
+        for copy, instance in enumerate(self._instances):
+            try:
+                with self._naming(copy):
+                    instance.close()
+            except EnvironmentFailed as error:
+                failures.append(error)
+        if failures and sys.exception() is None:
+            raise failures[0]
 
 
 def _idle(agent: AgentSpec) -> BoolArray:

@@ -14,7 +14,13 @@ from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import derive
 from fullrank.common.types import BoolArray, FloatArray
 from fullrank.environments.base import Environment, make_environment
-from fullrank.environments.capabilities import Masked, state_of, state_size
+from fullrank.environments.capabilities import (
+    Masked,
+    next_available_of,
+    shares_reward,
+    state_of,
+    state_size,
+)
 from fullrank.environments.foreign_agents import Space, action_space, observation_space, pack_action
 
 
@@ -23,7 +29,8 @@ class ParallelFace(pettingzoo.ParallelEnv):  # type: ignore[misc]
 
     ``reset(seed=s)`` starts the episode that ``Environment.reset`` starts from s; without a seed
     the next episode of the last seed given follows (of seed 0 at first). The infos of a ``Masked``
-    environment hold the ``action_mask`` of each agent.
+    environment hold the ``action_mask`` of each agent. ``shared_reward`` is true where all agents
+    always receive the same reward, which a return then counts once.
     """
 
     def __init__(self, environment: Environment, *, name: str) -> None:
@@ -33,6 +40,7 @@ class ParallelFace(pettingzoo.ParallelEnv):  # type: ignore[misc]
         self.possible_agents = [agent.name for agent in environment.agents]
         self.agents: list[str] = []
         self.render_mode = None
+        self.shared_reward = shares_reward(environment)
         self._environment = environment
         self._observation_spaces = {a.name: observation_space(a) for a in environment.agents}
         self._action_spaces = {a.name: action_space(a) for a in environment.agents}
@@ -104,7 +112,9 @@ class ParallelFace(pettingzoo.ParallelEnv):  # type: ignore[misc]
         if not isinstance(self._environment, Masked):
             return {agent: {} for agent in self.agents}
         sizes = [agent.action.size for agent in self._environment.agents]
-        masks = np.split(self._environment.available()[0].astype(np.int8), np.cumsum(sizes)[:-1])
+        masks = np.split(
+            next_available_of(self._environment)[0].astype(np.int8), np.cumsum(sizes)[:-1]
+        )
         return self._by_agent([{"action_mask": mask} for mask in masks])
 
     def _split(self, joint: FloatArray) -> list[FloatArray]:
@@ -113,7 +123,7 @@ class ParallelFace(pettingzoo.ParallelEnv):  # type: ignore[misc]
 
     def _pack(self, actions: dict[str, Any]) -> FloatArray:
         parts = [
-            pack_action(agent.action, actions[agent.name])
+            pack_action(agent, actions[agent.name])
             if agent.name in self.agents
             else np.zeros(agent.action.size, dtype=np.float32)
             for agent in self._environment.agents

@@ -173,7 +173,7 @@ class _PettingZooInstance:
         """Try a reset, since no space describes infos; the instance is closed."""
         with naming(self.name, "failed to reset with seed 0"):
             _, infos = self._environment.reset(seed=0)
-            self._environment.close()
+        self.close()
         for agent in self._agents:
             keys = [*keys_of(agent.observation_space), *(infos.get(agent.name) or {})]
             self.ignored |= {
@@ -274,12 +274,13 @@ class _PettingZooInstance:
 
     def state(self) -> FloatArray:
         """Return the global state; see ``Instance.state``."""
-        with naming(self.name, f"has no state after step {self.steps}"):
+        with naming(self.name, f"has no state after step {self.steps} of seed {self.seed}"):
             return pack_observation(self._state_space, self._environment.state())
 
     def close(self) -> None:
         """Close the foreign environment."""
-        self._environment.close()
+        with naming(self.name, "failed to close"):
+            self._environment.close()
 
 
 def _own(agent: ForeignAgent, answer: Mapping[Any, Any], what: str) -> Any:

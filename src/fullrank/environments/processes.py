@@ -48,6 +48,7 @@ class Interface(NamedTuple):
             [
                 ("action", np.float32, (1, acts)),
                 ("available", np.bool_, (1, acts)),
+                ("next_available", np.bool_, (1, acts)),
                 ("observation", np.float32, (1, seen)),
                 ("state", np.float32, (1, self.state_size)),
                 ("reward", np.float64, (1, count)),
@@ -155,7 +156,7 @@ class _Child:
 
 
 class EnvironmentProcess:
-    """An ``Environment`` of one copy that is ``Stated``, ``Masked``, ``Shared`` and ``Paused``.
+    """An ``Environment`` of one copy, with the capabilities of ``Instances`` but ``Watched``.
 
     ``ask_reset`` and ``ask_step`` return at once; ``reset`` and ``step`` then return the answer,
     and wait for it while ``connection`` has none to read. Any thread may call ``end``.
@@ -219,6 +220,10 @@ class EnvironmentProcess:
         """Return the available actions; see ``Masked``."""
         return np.array(self._slot["available"])
 
+    def next_available(self) -> BoolArray:
+        """Return the available actions after the last step; see ``OwnLimits``."""
+        return np.array(self._slot["next_available"])
+
     def end(self, reason: str) -> None:
         """Kill the process, with all that it started; requests then fail with the reason."""
         self._child.end(reason)
@@ -272,4 +277,5 @@ def _play(environment: Instances, connection: Connection, memory: int) -> None:
             seed, environment.first_copy = asked
             slot["observation"] = environment.reset([seed], [0])
         slot["available"], slot["state"] = environment.available(), environment.state()
+        slot["next_available"] = environment.next_available()
         connection.send(None)

@@ -14,7 +14,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from safetensors import safe_open
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
+from safetensors.numpy import save as save_arrays
 
 from fullrank.algorithms.roles import Convolution, ImageLayers, RecurrentLayers
 from fullrank.common.types import FloatArray, IntArray
@@ -139,7 +140,7 @@ class RecurrentTensors:
             arrays |= {name: np.ascontiguousarray(own) for name, own in _constants(seen).items()}
             strides = [each.stride for each in seen.convolutions]
             metadata |= {"image": json.dumps(seen.image), "strides": json.dumps(strides)}
-        save_file(arrays, path, metadata=metadata)
+        path.write_bytes(save_arrays(arrays, metadata=metadata))
 
     @staticmethod
     def load(policy: RecurrentPolicy, path: Path) -> PlayStep:

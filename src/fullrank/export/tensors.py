@@ -6,7 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
+from safetensors.numpy import save as save_arrays
 
 from fullrank.environments.base import AgentSpec
 from fullrank.export.policy import Policy, PolicyFunction
@@ -24,7 +25,7 @@ def save(policy: Policy, path: Path, *, facts: Mapping[str, str]) -> None:
     for depth, layer in enumerate(policy.layers):
         arrays[f"weight_{depth}"] = np.ascontiguousarray(layer[:, :-1])
         arrays[f"bias_{depth}"] = np.ascontiguousarray(layer[:, -1])
-    save_file(arrays, path, metadata={**facts, **action_facts(policy.agent)})
+    path.write_bytes(save_arrays(arrays, metadata={**facts, **action_facts(policy.agent)}))
 
 
 def action_facts(agent: AgentSpec) -> Mapping[str, str]:

@@ -36,7 +36,10 @@ LEARNERS = {
 
 
 def played(learner: COMA) -> FloatArray:
-    """Random episodes of agents that sometimes cannot act, with random derived columns."""
+    """Random episodes of agents that sometimes cannot act, leave the game and come back.
+
+    Derived columns are random.
+    """
     layout, generator = learner.layout(ENVIRONMENT), np.random.default_rng(3)
     rows = layout.synthetic(generator, 7)
     rows[:, layout.available] = generator.random((len(rows), sum(layout.action_sizes))) < 0.6
@@ -46,6 +49,10 @@ def played(learner: COMA) -> FloatArray:
         rows[np.arange(len(rows)), start + actions[:, agent]] = 1.0
     idle = generator.random((len(rows), layout.agents)) < 0.2
     rows[:, layout.action][idle] = NO_ACTION
+    if layout.own_rewards:
+        gone, over = generator.random((2, len(rows), layout.agents)) < 0.2
+        rows[:, layout.earns][gone], rows[:, layout.action][gone] = 0.0, NO_ACTION
+        rows[:, layout.ends] = over
     rows[rows[:, layout.length] > 0, layout.action] = 0.0
     return rows
 
@@ -121,13 +128,14 @@ def plain(
             values = group.values(group.critic, row, row[layout.action], agent)
             expected = sum(row[layout.columns[n]][agent] for n in ("value", "advantage"))
             taken = values[max(action, 0)]
-            every.append(
-                {
-                    "qf1_loss": (taken - expected) ** 2 / 2,
-                    "qf1_values": taken,
-                    "target_mean": torch.as_tensor(expected),
-                }
-            )
+            if not layout.own_rewards or row[layout.earns][agent]:
+                every.append(
+                    {
+                        "qf1_loss": (taken - expected) ** 2 / 2,
+                        "qf1_values": taken,
+                        "target_mean": torch.as_tensor(expected),
+                    }
+                )
             if action < 0 or int(offered.sum()) < 2:
                 continue
             log_pi = torch.log_softmax(group.logits(row, agent)[offered], 0)
@@ -202,7 +210,14 @@ def test_targets_are_the_lambda_returns_of_the_target_critic(name: str) -> None:
             for number in reversed(range(len(steps) - 1)):
                 step = steps[number]
                 paid = step[layout.rewards][agent] if layout.own_rewards else step[layout.reward]
-                goes_on = learner.discount * (1 - step[layout.terminated].item())
+                over, leaves = step[layout.terminated], False
+                if layout.own_rewards:
+                    over, leaves = (
+                        step[layout.ends][agent],
+                        not steps[number + 1][layout.earns][agent],
+                    )
+                goes_on = learner.discount * (1 - over.item())
+                later = values[number + 1] if leaves else later
                 mean = (1 - learner.trace) * values[number + 1] + learner.trace * later
                 later = paid.item() + goes_on * mean
                 value, advantage = (step[layout.columns[n]][agent] for n in layout.columns)

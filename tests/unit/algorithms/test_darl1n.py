@@ -23,6 +23,7 @@ from fullrank.environments.neighbourhood import (
 from fullrank.networks.fused.darl1n import MOST, act_individually
 from fullrank.networks.fused.mlp import Mlp
 from fullrank.networks.fused.network_group import NetworkGroup
+from fullrank.networks.heads import keys_of
 from fullrank.networks.parameters import GroupedParameters
 
 NOTHING = np.empty((0, 0), np.float32)
@@ -239,8 +240,14 @@ def test_an_update_of_a_row_is_that_of_nobody_in_particular_but_for_every_draw(
         keys.append((purpose, key))
         return stream(seed, purpose, key[0], key[-1])
 
+    def keys_without_the_row(
+        seed: int, purpose: str, *indices: int, last: Sequence[int]
+    ) -> torch.Tensor:
+        keys.extend((purpose, (*indices, each)) for each in last)
+        return keys_of(seed, purpose, indices[0], last=last)
+
     monkeypatch.setattr("fullrank.networks.fused.darl1n.stream", without_the_row)
-    monkeypatch.setattr("fullrank.networks.fused.gradients.stream", without_the_row)
+    monkeypatch.setattr("fullrank.networks.fused.gradients.keys_of", keys_without_the_row)
     assert of_row(algorithm, 6, [4]) == expected
     drawn = {purpose for purpose, _ in keys}
     assert drawn == {"local_world", "local_action", "target_action", "policy_action"}

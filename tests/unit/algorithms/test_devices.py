@@ -1,5 +1,7 @@
 """Assignment of devices to the processes of a host, without any device."""
 
+from functools import partial
+
 import pytest
 
 from fullrank.algorithms.devices import device_of, placed
@@ -12,8 +14,7 @@ UNKNOWN = "is no device: use 'auto', 'cpu', 'cuda', 'cuda:K' or a list such as '
     ("name", "devices", "expected"),
     [
         ("cuda", 2, ["cuda:0", "cuda:1", "cuda:0", "cuda:1"]),
-        ("auto", 3, ["cuda:0", "cuda:1", "cuda:2", "cuda:0"]),
-        ("auto", 0, ["cpu"] * 4),
+        ("cuda", 3, ["cuda:0", "cuda:1", "cuda:2", "cuda:0"]),
         ("cpu", 2, ["cpu"] * 4),
         ("cuda:1", 2, ["cuda:1"] * 4),
         ("cuda:2,cuda:0,cuda:1", 4, ["cuda:2", "cuda:0", "cuda:1", "cuda:2"]),
@@ -22,7 +23,20 @@ UNKNOWN = "is no device: use 'auto', 'cpu', 'cuda', 'cuda:K' or a list such as '
 def test_process_j_computes_on_device_j_mod_the_number_of_them_or_of_those_named(
     name: str, devices: int, expected: list[str]
 ) -> None:
-    assert [placed(name, number, devices=devices) for number in range(4)] == expected
+    for accelerated in (True, False):
+        place = partial(placed, name, devices=devices, accelerated=accelerated)
+        assert [place(number) for number in range(4)] == expected
+
+
+@pytest.mark.parametrize(
+    ("devices", "accelerated", "expected"),
+    [(2, True, ["cuda:0", "cuda:1"]), (2, False, ["cpu", "cpu"]), (0, True, ["cpu", "cpu"])],
+)
+def test_auto_takes_devices_that_are_there_for_accelerated_updates_alone(
+    devices: int, accelerated: bool, expected: list[str]
+) -> None:
+    place = partial(placed, "auto", devices=devices, accelerated=accelerated)
+    assert [place(number) for number in range(2)] == expected
 
 
 @pytest.mark.parametrize(
@@ -44,7 +58,7 @@ def test_a_device_that_is_not_there_is_one_line_that_names_its_setting(
     name: str, devices: int, line: str, setting: str
 ) -> None:
     with pytest.raises(ConfigError) as raised:
-        placed(name, devices=devices, setting=setting)
+        placed(name, devices=devices, accelerated=True, setting=setting)
     assert str(raised.value) == f"{setting} = {name!r} {line}"
 
 

@@ -1,7 +1,6 @@
 """The term of the loss that keeps containers apart, against plain loops in float64."""
 
 import math
-from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
@@ -12,8 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.algorithms.container_learner import AUTHORS, Diversity, divergence
-from fullrank.common.errors import ConfigError
+from fullrank.algorithms.container_learner import Diversity, divergence
 from fullrank.common.types import Array
 
 HEADS, STEPS, EPISODES, AGENTS, ACTIONS = 3, 5, 4, 2, 4
@@ -25,25 +23,18 @@ def softmax(values: list[float]) -> list[float]:
     return [power / sum(powers) for power in powers]
 
 
-def loop(diversity: Diversity, values: Array, available: Array) -> float:
-    """The mean divergence of eq. 8, by the equation."""
+def loop(values: Array, available: Array) -> float:
+    """The mean divergence, by the equation."""
     total = 0.0
     for step, episode, agent in product(range(STEPS), range(EPISODES), range(AGENTS)):
-        allowed = [
-            action
-            for action in range(ACTIONS)
-            if available[step, episode, agent, action] or not diversity.available_only
-        ]
+        allowed = [action for action in range(ACTIONS) if available[step, episode, agent, action]]
         if step >= LENGTHS[episode] or not allowed:
             continue
         at = values[:, step, episode, agent]
-        own = softmax([diversity.own_scale * at[0, action] for action in allowed])
         policies = [softmax([head[action] for action in allowed]) for head in at]
         means = [sum(each) / HEADS for each in zip(*policies, strict=True)]
-        total += sum(p * math.log(p / mean) for p, mean in zip(own, means, strict=True))
-    if diversity.over_agents == "mean":
-        total /= AGENTS
-    return total / (sum(LENGTHS) if diversity.over_steps == "step" else EPISODES)
+        total += sum(p * math.log(p / mean) for p, mean in zip(policies[0], means, strict=True))
+    return total / (AGENTS * sum(LENGTHS))
 
 
 def drawn(seed: int = 0) -> tuple[Array, Any]:
@@ -59,22 +50,14 @@ def drawn(seed: int = 0) -> tuple[Array, Any]:
     return values, batch
 
 
-READINGS = [
-    Diversity(),
-    AUTHORS,
-    replace(AUTHORS, available_only=True, over_steps="episode"),
-    Diversity(own_scale=0.5, over_steps="step"),
-]
-
-
-@pytest.mark.parametrize("diversity", READINGS)
-def test_term_and_gradient_are_those_of_a_plain_loop(diversity: Diversity) -> None:
+def test_term_and_gradient_are_those_of_a_plain_loop() -> None:
+    diversity = Diversity()
     array, batch = drawn()
     available = batch.available.numpy()
     values = torch.from_numpy(array).requires_grad_()
     apart = diversity.mean_divergence(values, batch)
     term = diversity.penalty(apart)
-    wanted = loop(diversity, array, available)
+    wanted = loop(array, available)
     assert apart.item() == pytest.approx(wanted, rel=1e-12)
     assert term.item() == pytest.approx(
         diversity.weight * (wanted - diversity.target) ** 2, rel=1e-12
@@ -86,7 +69,7 @@ def test_term_and_gradient_are_those_of_a_plain_loop(diversity: Diversity) -> No
         for sign in (1, -1):
             moved = array.copy()
             moved[tuple(place)] += sign * size
-            reached = loop(diversity, moved, available)
+            reached = loop(moved, available)
             ends.append(diversity.weight * (reached - diversity.target) ** 2)
         slope = (ends[0] - ends[1]) / (2 * size)
         assert gradient[tuple(place)].item() == pytest.approx(slope, rel=1e-5, abs=1e-9)
@@ -118,13 +101,7 @@ def test_padding_changes_nothing() -> None:
     other = values.copy()
     for episode, length in enumerate(LENGTHS):
         other[:, length:, episode] = 7.0
-    for diversity in READINGS:
-        reached = [
-            diversity.mean_divergence(torch.from_numpy(each), batch) for each in (values, other)
-        ]
-        assert reached[0].item() == reached[1].item()
-
-
-def test_an_impossible_term_is_refused() -> None:
-    with pytest.raises(ConfigError, match="own_scale above 0"):
-        Diversity(own_scale=0.0)
+    reached = [
+        Diversity().mean_divergence(torch.from_numpy(each), batch) for each in (values, other)
+    ]
+    assert reached[0].item() == reached[1].item()

@@ -9,13 +9,21 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.conformance.paths import take_paths
+from tests.conformance.recorded_graphs import record_graphs
 
 from fullrank.algorithms import Algorithm, EnvironmentSpec, fused_values
 from fullrank.algorithms.autograd import AutogradGradients
 from fullrank.algorithms.fused_values import FusedValueGradients
 from fullrank.algorithms.iql import IQL
 from fullrank.algorithms.qmix import QMIX
-from fullrank.algorithms.trajectories import ENTRIES, shares_of
+from fullrank.algorithms.trajectories import (
+    ENTRIES,
+    Trajectories,
+    padded,
+    shares_by_unit,
+    shares_of,
+)
 from fullrank.algorithms.values import ValueLearner
 from fullrank.algorithms.vdn import VDN
 from fullrank.common.types import FloatArray
@@ -232,6 +240,61 @@ def test_blocks_are_padded_scaled_and_give_back_every_entry() -> None:
     factor = packing.unpack([torch.ones_like(block) for block in packed]).clone()
     assert torch.equal(packing.unpack(packed), flat * factor * factor)
     assert widen(places["2.bias"], 4).tolist()[2:] == [-1, -1]
+
+
+@pytest.mark.parametrize("lengths", [LENGTHS, [16] * 6, [15, 4, 3, 2, 1, 9]])
+@pytest.mark.parametrize("name", KINDS)
+def test_episodes_padded_to_whole_chunks_as_on_a_card_have_the_same_bits(
+    name: str, lengths: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes = []
+    for of_cuda in (False, True):
+        take_paths(monkeypatch, of_cuda=of_cuda)
+        algorithm = make(config(name, trace=0.6, batch_size=6, micro_batches=4))
+        computed = updates(algorithm, rows_of(algorithm, lengths), [0, 1, 2, 3])
+        outcomes.append({unit: update.tobytes() for unit, update in computed.items()})
+    assert outcomes[0] == outcomes[1]
+
+
+def test_a_graph_serves_episodes_of_all_lengths_with_as_many_chunks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    take_paths(monkeypatch, of_cuda=True)
+    minibatches = []
+    for seed, lengths in enumerate(([20] * 6, [3, 2, 5, 4, 3, 1], [31, 5, 17, 16, 2, 9])):
+        algorithm = make(config("qmix"))
+        rows = rows_of(algorithm, lengths)
+        rows[:, :7] += np.float32(seed)
+        minibatches.append((rows, updates(algorithm, rows, [0, 1, 2])))
+    graphs = record_graphs(monkeypatch)
+    replays = make(config("qmix"))
+    for rows, expected in minibatches:
+        for unit, update in updates(replays, rows, [0, 1, 2]).items():
+            assert update.tobytes() == expected[unit].tobytes()
+    assert len(graphs) == 2  # of two chunks, and of one
+
+
+def test_statistics_added_on_a_device_are_those_of_the_host_whatever_the_padding() -> None:
+    algorithm = make(config("qmix"))
+    layout = algorithm.problem.episodes
+    assert isinstance(layout, EpisodeLayout)
+    rows = rows_of(algorithm, LENGTHS)
+    ends = np.cumsum(np.array(LENGTHS) + 1)
+    episodes = [rows[end - length - 1 : end] for end, length in zip(ends, LENGTHS, strict=True)]
+    found = []
+    for steps in (40, 47, 63):
+        batch = Trajectories(
+            padded(episodes, layout, steps=steps), layout, steps=torch.tensor(99.0)
+        )
+        value = torch.randn(63, 6, 3, generator=torch.Generator().manual_seed(0))[:steps]
+        expected = value.square() - 0.5
+        found.append(shares_by_unit(value, expected, batch, units=3))
+        parts = [part.numpy() for part in (value, expected, batch.valid)]
+        for unit, shares in enumerate(found[-1].tolist()):
+            own = (part[:, 2 * unit :][:, :2] for part in parts)
+            stated = shares_of(*own, steps=99, agents=3)
+            assert shares == pytest.approx([stated[name] for name in ENTRIES.names], rel=1e-13)
+    assert all(torch.equal(each, found[0]) for each in found)
 
 
 def test_what_an_earlier_call_computed_changes_no_bit() -> None:

@@ -53,7 +53,7 @@ def minibatch(size: int, *, alive: float = 0.8) -> FloatArray:
 def summed(algorithm: Algorithm, rows: FloatArray) -> FloatArray:
     """The targets of an iteration."""
     compute = Centralised(algorithm.problem, algorithm.gradients, seed=SEED).compute
-    return compute(rows, iteration=ITERATION).updates
+    return np.asarray(compute(rows, iteration=ITERATION).updates)
 
 
 class PartDraws:

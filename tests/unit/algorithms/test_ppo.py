@@ -72,7 +72,10 @@ LEARNERS: dict[str, PPO] = {
 
 
 def played(learner: PPO, *, seed: int = 3) -> FloatArray:
-    """Random episodes of agents that sometimes cannot act, with random derived columns."""
+    """Random episodes of agents that sometimes cannot act or are out of the game.
+
+    Derived columns are random.
+    """
     layout, generator = learner.layout(ENVIRONMENT), np.random.default_rng(seed)
     rows = layout.synthetic(generator, 7)
     starts = np.cumsum((0, *layout.action_sizes[:-1])) + layout.available.start
@@ -92,6 +95,9 @@ def played(learner: PPO, *, seed: int = 3) -> FloatArray:
         rows[:, first : first + size] = np.maximum(rows[:, first : first + size], chosen)
         first += size
     rows[:, layout.columns["log_prob"]] = -1.0 + 0.1 * rows[:, layout.columns["log_prob"]]
+    if layout.own_rewards:
+        gone = generator.random((len(rows), layout.agents)) < 0.2
+        rows[:, layout.earns][gone], rows[:, layout.action][gone] = 0.0, NO_ACTION
     return rows
 
 
@@ -203,6 +209,7 @@ def plain(
                     states[len(agents) + number],
                 )
                 term["acts"] = acts
+                term["earns"] = not layout.own_rewards or bool(step[layout.earns][agent])
                 if acts and arm:
                     log_prob, term["entropy"] = of_box(told, policy[0], step[layout.entries][:2])
                 elif acts and agent == HAND:
@@ -220,8 +227,9 @@ def plain(
         advantage = (advantage - advantage.mean()) / advantage.std(correction=0)
     ratio = torch.stack([term["ratio"] for term in acting])
     surrogate = torch.min(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)
+    paid = [term for term in terms if term["earns"]]
     every_v, before, gae = (
-        torch.stack([term[name] for term in terms]) for name in ("v", "value", "advantage")
+        torch.stack([term[name] for term in paid]) for name in ("v", "value", "advantage")
     )
     old, returns = before, gae + before
     if learner.normalise_values:
@@ -272,6 +280,30 @@ def test_units_add_up_to_the_gradient_of_the_papers_losses(name: str) -> None:
         found = summed[: -ENTRIES.size] / SCALE
         np.testing.assert_allclose(found, gradient, rtol=0, atol=1e-5 * np.abs(gradient).max())
         assert ENTRIES.sums(summed[-ENTRIES.size :]) == pytest.approx(statistics, rel=1e-5)
+
+
+def test_moments_of_observations_at_the_bound_of_an_entry_are_no_clamped_gradient() -> None:
+    """The fine half of a moment of 2^-11 is 1/2, and exact."""
+    learner = replace(LEARNERS["ippo"], normalise_observations=True, micro_batches=1)
+    algorithm, rows = learner.make(ENVIRONMENT, seed=1, device="cpu"), played(learner)
+    rows[:, learner.layout(ENVIRONMENT).observation] = 2.0**-11
+    for _, update in algorithm.gradients.compute(rows, range(3), iteration=0):
+        gradient, statistics = np.split(update, [-ENTRIES.size])
+        assert np.abs(gradient).max() == 0.5
+        assert not ENTRIES.clamped_units(statistics)
+
+
+def test_moments_of_observations_are_those_of_all_steps_also_where_an_agent_is_out() -> None:
+    learner = replace(LEARNERS["ippo"], normalise_observations=True)
+    algorithm, rows = learner.make(ENVIRONMENT, seed=1, device="cpu"), played(learner)
+    stays = rows.copy()
+    stays[:, learner.layout(ENVIRONMENT).earns] = 1.0
+    (_, one), (_, other) = (
+        next(algorithm.gradients.compute(each, [0], iteration=0)) for each in (rows, stays)
+    )
+    moments = slice(4 * 7)
+    assert one[moments].any()
+    np.testing.assert_array_equal(one[moments], other[moments])
 
 
 HAND_WRITTEN = [name for name in LEARNERS if "memory" not in name and "normalised" not in name]
@@ -341,6 +373,23 @@ def test_clipped_actions_have_probability_one() -> None:
     )
     within = torch.trapezoid(density.exp(), inside[:, 0] / 4).item()
     assert within + bounds.exp().sum().item() == pytest.approx(1.0, abs=1e-4)
+
+
+@pytest.mark.parametrize("flat", [(0.0, 0.0), (1.0, 1.0 + 1e-12)])
+def test_entries_of_one_value_count_in_neither_likelihood_nor_entropy(
+    flat: tuple[float, float],
+) -> None:
+    def gradient(box: Continuous, action: list[float], outputs_: Tensor) -> Tensor:
+        both = torch.stack(clipped_gaussian(outputs_, torch.tensor([action]), box))
+        return torch.autograd.grad(both.sum(), outputs_)[0]
+
+    outputs_ = torch.tensor([[0.3, -0.2, 0.1, -0.4]], requires_grad=True)
+    found = gradient(Continuous((flat[0], -1.0), (flat[1], 1.0)), [flat[0], 0.3], outputs_)
+    alone = outputs_.detach()[:, 1::2].clone().requires_grad_()
+    assert found[:, ::2].tolist() == [[0.0, 0.0]]
+    assert torch.equal(found[:, 1::2], gradient(Continuous((-1.0,), (1.0,)), [0.3], alone))
+    none, _ = clipped_gaussian(outputs_[:, ::2], torch.zeros(1, 1), Continuous((0.0,), (0.0,)))
+    assert none.tolist() == [0.0]
 
 
 def test_agents_of_unlike_actions_do_not_share() -> None:

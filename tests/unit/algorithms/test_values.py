@@ -156,7 +156,7 @@ def test_returns_equal_a_loop_over_steps() -> None:
     layout = EpisodeLayout(observation_sizes=(2,), action_sizes=(3,))
     rows = layout.synthetic(np.random.default_rng(3), 5)
     episodes = [rows[place] for place in episodes_in(rows, layout.length)]
-    batch = Trajectories(episodes, layout, device=torch.device("cpu"))
+    batch = Trajectories.of(episodes, layout, device=torch.device("cpu"))
     next_value = torch.randn((*batch.reward.shape, 1), generator=generator)
     returns = built.returns(next_value, batch)
     for number, episode in enumerate(episodes):
@@ -346,7 +346,7 @@ def test_acting_step_by_step_computes_the_values_that_are_learned(recurrent: boo
     assert layout is not None
     rows = layout.synthetic(np.random.default_rng(5), 1)
     (place,) = episodes_in(rows, layout.length)
-    batch = Trajectories([rows[place]], layout, device=torch.device("cpu"))
+    batch = Trajectories.of([rows[place]], layout, device=torch.device("cpu"))
     with torch.no_grad():
         values = built.values(nets_of(algorithm).agent[0], batch)
     state, last = actor.memory(1)

@@ -104,6 +104,14 @@ class Watch(Game):
         return seen, rewards, terminated, truncated, infos
 
 
+class MaskedWatch(Watch):
+    """Guards that may not take the first action, their no-op."""
+
+    def tell(self) -> dict[str, Any]:
+        """Return the masks, also of a guard that comes back."""
+        return {agent: {"action_mask": np.array([0, 1, 1], np.int8)} for agent in self.names}
+
+
 class Ledge(Game):
     """Agents on five places that no mask lets fall; illegal moves are corrected in silence."""
 
@@ -279,12 +287,18 @@ class Odd(Game):
     def __init__(self, *, fault: str) -> None:
         super().__init__()
         self._fault = fault
+        if fault == "stateful":
+            self.state_space = Box(-np.inf, np.inf, (1,), np.float32)
         self.horizon = 10**9 if fault == "endless" else 6
 
     def observe(self, agent: str) -> Any:
         """Return the step, and something odd."""
         odd = {"unseeded": next(COUNTER), "large": 1e8, "seeded": self.random.random()}
         return np.array([self.steps, odd.get(self._fault, 0.0)], np.float32)
+
+    def state(self) -> Any:
+        """Return what no reset clears."""
+        return np.array([next(COUNTER)], np.float32)
 
     def tell(self) -> dict[str, Any]:
         """Return infos that may hold a mask by another name."""
@@ -396,3 +410,15 @@ class MixedScreens(Screens):
     def observe(self, agent: str) -> Any:
         """Return a screen of the viewer's shape."""
         return super().observe(agent)[:, : self.observation_space(agent).shape[1]]  # type: ignore[index]
+
+
+class Blind(Game):
+    """Agents observe nothing."""
+
+    def observation_space(self, agent: str) -> gymnasium.Space[Any]:
+        """Return the space of no numbers."""
+        return Box(-1, 1, (0,), np.float32)
+
+    def observe(self, agent: str) -> Any:
+        """Return nothing."""
+        return np.zeros(0, np.float32)

@@ -121,6 +121,5 @@ def test_gymnasium_teams_have_masks_in_their_observations() -> None:
 
 def test_a_mask_in_the_info_of_a_gymnasium_team_is_refused() -> None:
     told = {"told": True}
-    environment = make_environment("gymnasium", copies=1, id="MaskedPair-v0", arguments=told)
     with pytest.raises(EnvironmentFailed, match="the info has an action_mask, which is not read"):
-        environment.reset([0], [0])
+        make_environment("gymnasium", copies=1, id="MaskedPair-v0", arguments=told)

@@ -6,7 +6,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Discrete, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Tuple
 
 from fullrank.common.errors import EnvironmentFailed
 from fullrank.environments import Continuous, make_environment, variant_of
@@ -49,7 +49,45 @@ class Pair(gymnasium.Env[Any, Any]):
         return (self._observation(self._steps),) * 2, self._reward, *ends, {}
 
 
-gymnasium.register("Pair-v0", entry_point=f"{__name__}:Pair")
+class Clinging(Pair):
+    """Pair that fails to close after two steps."""
+
+    def close(self) -> None:
+        if self._steps == 2:
+            raise RuntimeError("the window stays open")
+
+
+MASKED = Dict({"steps": Box(-9.0, 9.0, (1,)), "action_mask": MultiBinary(4)})
+
+
+class Strict(gymnasium.Env[Any, Any]):
+    """Two agents, each of which may choose the number of steps alone."""
+
+    observation_space = Tuple((MASKED, MASKED))
+    action_space = Tuple((Discrete(4), Discrete(4)))
+    open = 0
+
+    def _seen(self) -> Any:
+        mask = np.eye(4, dtype=np.int8)[self._steps % 4]
+        return ({"steps": np.full(1, self._steps, np.float32), "action_mask": mask},) * 2
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        Strict.open += 1
+        self._steps = 2
+        return self._seen(), {}
+
+    def step(self, action: Any) -> Any:
+        if action != (self._steps % 4,) * 2:
+            raise ValueError(f"illegal action {action}")
+        self._steps += 1
+        return self._seen(), 1.0, self._steps == 6, False, {}
+
+    def close(self) -> None:
+        Strict.open -= 1
+
+
+for made in (Pair, Clinging, Strict):
+    gymnasium.register(f"{made.__name__}-v0", entry_point=f"{__name__}:{made.__name__}")
 
 
 def pair(*, copies: int = 1, **arguments: Any) -> Any:
@@ -91,6 +129,34 @@ def test_a_number_as_reward_is_shared_and_a_list_is_not() -> None:
     assert played.returns.tolist() == [6, 6]
 
 
+def test_rewards_are_tried_by_permitted_actions_alone() -> None:
+    strict = make_environment("gymnasium", copies=2, id="Strict-v0")
+    assert Strict.open == 0
+    assert shares_reward(strict)
+    played = evaluate(strict, random_actions(strict.agents, seed=0), 3, seed=0)
+    assert played.returns.tolist() == [4, 4, 4]
+
+
+def test_an_environment_whose_rewards_cannot_be_tried_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Strict, "open", 0)
+    monkeypatch.setattr(Strict, "step", lambda *_: 1 / 0)
+    with pytest.raises(EnvironmentFailed, match=r"^Strict-v0 cannot be used: ZeroDivisionError"):
+        make_environment("gymnasium", copies=1, id="Strict-v0")
+    assert Strict.open == 0
+
+
+def test_a_reset_that_cannot_close_the_episode_before_is_refused_in_one_line() -> None:
+    environment = make_environment("gymnasium", copies=1, id="Clinging-v0")
+    environment.reset([0], [0])
+    for _ in range(2):
+        environment.step(ACTION)
+    told = "^copy 0: Clinging-v0 failed to close: RuntimeError: the window stays open$"
+    with pytest.raises(EnvironmentFailed, match=told):
+        environment.reset([1], [0])
+
+
 @pytest.mark.parametrize("truncate", [False, True])
 def test_a_team_is_paid_its_number_until_its_last_agent_is_out_and_a_list_each_while_it_acts(
     truncate: bool,
@@ -116,6 +182,11 @@ def test_a_team_is_paid_its_number_until_its_last_agent_is_out_and_a_list_each_w
             "Pair-v0",
             {"action_space": Tuple((Discrete(2), Tuple((Discrete(2), Box(0, 1)))))},
             "actions of Tuple",
+        ),
+        (
+            "Pair-v0",
+            {"observation_space": Tuple(()), "action_space": Tuple(())},
+            "cannot be used: TypeError: it has no agents",
         ),
         ("Pair-v0", {"action_space": Tuple((Discrete(2),))}, "different numbers of parts"),
         ("Pair-v0", {"reward": (1.0, 2.0, 3.0)}, r"step 1 of seed 7: .*shape \(3,\), not \(2,\)"),

@@ -2,13 +2,14 @@
 
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
 import pettingzoo
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, Text
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
 
 from fullrank.common.errors import EnvironmentFailed
 from fullrank.environments import Continuous, make_environment
@@ -79,6 +80,34 @@ class Counting(pettingzoo.ParallelEnv):  # type: ignore[misc]
         ends = (never, over) if self._truncate else (over, never)
         seen = {a: self._observation(self._steps) for a in acted}
         return seen, dict.fromkeys(acted, self._reward), *ends, self._infos()
+
+
+class Clinging(Counting):
+    """Counting that fails to close after a step, and in its third step if asked to."""
+
+    closed: ClassVar[list[str]] = []
+
+    def __init__(self, *, name: str = "", stalls: bool = False) -> None:
+        super().__init__(observation=self._stall if stalls else np.ones_like)
+        self._observation_space = Box(-np.inf, np.inf, ())
+        self._name = name
+
+    @staticmethod
+    def _stall(steps: int) -> Any:
+        return np.array(1 / (3 - steps), np.float32)
+
+    def close(self) -> None:
+        self.closed.append(self._name)
+        if getattr(self, "_steps", 0):
+            raise RuntimeError("the window\nstays open")
+
+
+class Deserted(Counting):
+    """Counting without agents."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.possible_agents = []
 
 
 def raises_at_two(**_: Any) -> Counting:
@@ -299,6 +328,7 @@ def test_a_state_space_makes_the_state_known() -> None:
         (f"{HERE}:Counting", {"unknown": 1}, "cannot be used: TypeError"),
         (f"{HERE}:Counting", {"action_space": Text(3)}, "actions of Text"),
         (f"{HERE}:Counting", {"action_space": Box(-np.inf, 1, (1,))}, "finite boxes"),
+        (f"{HERE}:Deserted", {}, "cannot be used: TypeError: it has no agents"),
         (f"{HERE}:Counting", {"late": True}, r"agents that join later .*blue_0"),
         (f"{HERE}:raises_at_two", {}, "copy 0: .* in step 2 of seed 7: RuntimeError: the eng"),
         (f"{HERE}:exits", {}, "copy 0: .* in step 2 of seed 7: SystemExit: no licence"),
@@ -324,6 +354,68 @@ def test_a_fault_is_one_line_that_names_the_factory(
         play()
     assert factory in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("stalls", [False, True])
+def test_all_copies_are_closed_and_the_first_error_is_told_in_one_line(stalls: bool) -> None:
+    def play() -> None:
+        environment = make_environment(f"{HERE}:Clinging", copies=3, stalls=stalls)
+        with closing(environment):
+            environment.reset([5, 6, 7], [0, 1, 2])
+            Clinging.closed.clear()
+            for _ in range(3):
+                environment.step(still(environment))
+
+    told = "in step 3 of seed 5: ZeroDivision" if stalls else "to close: RuntimeError: the window s"
+    with pytest.raises(EnvironmentFailed, match=f"^copy 0: {HERE}:Clinging failed {told}"):
+        play()
+    assert len(Clinging.closed) == 3
+
+
+BYTES, WHOLE = Box(0, 255, (2,), np.uint8), Box(-9, 9, (2,), np.int32)
+
+
+@pytest.mark.parametrize(
+    ("space", "observation", "told"),
+    [
+        (WHOLE, [np.nan, 3.0], "an observation has nan, which int32, its type, cannot be"),
+        (WHOLE, [0.5, 3.0], "an observation has 0.5, which int32"),
+        (WHOLE, [1e300, 3.0], r"an observation has 1e\+300, which int32"),
+        (BYTES, [0.25, 0.75], "an observation has 0.25, which uint8"),
+        (BYTES, [300, 0], "an observation has 300, which uint8"),
+        (BYTES, [0.0, -1.0], "an observation has -1.0, which uint8"),
+        (Dict({"grid": BYTES}), {"grid": [300, 0]}, "an observation has 300, which uint8"),
+        (Tuple((WHOLE, BYTES)), ([np.inf, 0], [0, 0]), "an observation has inf, which int32"),
+        (Discrete(4), -1, r"an observation is -1, which is not in Discrete\(4\)"),
+        (Dict({"mode": Discrete(4)}), {"mode": np.int64(-1)}, "an observation is -1, which is"),
+        (MultiDiscrete([3, 3]), [3, 0], r"an observation is \[3 0\], which is not in Multi"),
+        (MultiBinary(2), [2, 0], r"an observation is \[2 0\], which is not in Multi"),
+    ],
+)
+def test_what_the_type_of_a_space_would_change_is_refused_in_one_line(
+    space: gymnasium.Space[Any], observation: Any, told: str
+) -> None:
+    environment = counting(observation_space=space, observation=lambda _: observation)
+    with pytest.raises(EnvironmentFailed, match=f"copy 0: .* seed 7: ValueError: red_0: {told}"):
+        environment.reset([7], [0])
+
+
+def test_whole_numbers_in_any_type_are_observed_as_they_are() -> None:
+    space = Tuple((BYTES, Discrete(3, start=-1), MultiDiscrete([2, 3]), MultiBinary(2)))
+    seen = ([0.0, 255.0], np.int8(-1), np.array([1, 2], np.uint8), [True, False])
+    environment = counting(observation_space=space, observation=lambda _: seen)
+    told = [0, 255, 1, 0, 0, 0, 1, 0, 0, 1, 1, 0]
+    assert environment.reset([0], [0])[0, :12].tolist() == told
+
+
+def test_a_state_that_is_not_finite_is_refused_with_copy_step_and_seed() -> None:
+    environment = counting(copies=2, state=lambda steps: [np.nan if steps else 0, 1])
+    environment._instances[1]._state_space = WHOLE
+    environment.reset([6, 7], [0, 1])
+    environment._instances[1].step(still(environment)[1], np.ones(3, bool))
+    told = "copy 1: .* has no state after step 1 of seed 7: ValueError: an observation has nan"
+    with pytest.raises(EnvironmentFailed, match=told):
+        environment.state()
 
 
 @pytest.mark.parametrize("factory", ["Counting", "parallel_env", "for_type_checkers"])

@@ -14,12 +14,12 @@ from fullrank.config import load
 from fullrank.environments import make_environment
 from fullrank.environments.parallel import parallel_env
 from fullrank.local import LocalRun
-from fullrank.networks.fused.gradients import Minibatch
+from fullrank.networks.fused.minibatch import Minibatch
 from fullrank.replay.episodes import EpisodeLayout
 from fullrank.replay.staging import check_steps
 from fullrank.training.rollouts import Rollout
 
-from .games import Watch
+from .games import MaskedWatch, Watch
 
 WATCH = f"{Watch.__module__}:Watch"
 AWAKE = [[1, 1, 1], [1, 1, 1], [0, 1, 1], [0, 1, 1], [1, 1, 1], [1, 1, 1]]
@@ -27,14 +27,16 @@ AWAKE = [[1, 1, 1], [1, 1, 1], [0, 1, 1], [0, 1, 1], [1, 1, 1], [1, 1, 1]]
 
 
 class Idle:
-    """A player that always takes the first action."""
+    """A player that always takes the first action, or another one."""
+
+    def __init__(self, choice: int = 0) -> None:
+        self._action = np.tile(np.eye(3, dtype=np.float32)[choice], 3)
 
     def memory(self, copies: int) -> tuple[()]:
         return ()
 
     def act(self, observation: Any, memory: Any, **_: Any) -> Any:
-        action = np.tile(np.array([1, 0, 0] * 3, np.float32), (len(observation), 1))
-        return action, memory
+        return np.tile(self._action, (len(observation), 1)), memory
 
 
 @pytest.mark.parametrize("truncate", [False, True])
@@ -57,8 +59,75 @@ def test_rows_say_who_acts_and_who_acts_next(truncate: bool) -> None:
     assert batch.acts_next[0].tolist() == acts_next
     assert batch.continues[0][batch.weight[0] > 0].tolist() == [1, int(truncate), 1, 1]
     fused = Minibatch(layout, size=6, hidden=4, device=torch.device("cpu"))
-    fused.load(rows)
+    fused.put(rows)
+    fused.load()
     assert fused.blocks[0].acts_next[0, 0, :6].tolist() == acts_next
+
+
+@pytest.mark.parametrize("truncate", [False, True])
+def test_a_truncated_agent_keeps_the_permitted_actions_of_its_last_state(truncate: bool) -> None:
+    name = f"{MaskedWatch.__module__}:MaskedWatch"
+    environment = make_environment(name, copies=1, truncate=truncate)
+    layout = layout_of(environment.agents, masked=True)
+    player = cast(Any, Idle(choice=1))
+    rows = Rollout(environment, player, layout, seed=0).collect(6, iteration=0).rows
+    before, after = (rows[:, part][:, :3] for part in (layout.available, layout.next_available))
+    own, no_op = [0, 1, 1], [1, 0, 0]
+    assert before.tolist() == [own, own, no_op, no_op, own, own]
+    assert after.tolist() == [own, own if truncate else no_op, no_op, own, own, own]
+    face = parallel_env("pettingzoo", factory=name, arguments={"truncate": truncate})
+    face.reset(seed=0)
+    for mask in after[:2]:
+        *_, infos = face.step(dict.fromkeys(face.agents, 1))
+        assert infos["guard_0"]["action_mask"].tolist() == mask.tolist()
+
+
+def alone(name: str, **options: Any) -> LocalRun:
+    settings = {
+        "environment.name": name,
+        "environment.copies": 2,
+        "algorithm.name": "ippo",
+        "algorithm.hidden": 8,
+        "algorithm.batch_size": 2,
+        "algorithm.micro_batches": 1,
+        "algorithm.discount": 0.9,
+        "algorithm.trace": 0.5,
+    }
+    return LocalRun(load(options=settings | options).check().config)
+
+
+@pytest.mark.parametrize("truncate", [False, True])
+def test_no_value_is_carried_over_the_gap_and_a_limit_is_no_terminal_state(truncate: bool) -> None:
+    run = alone(WATCH, **{"environment.truncate": truncate})
+    layout = run.training.problem.episodes
+    assert layout is not None
+    rows = run.training.collector.collection.collect(0).rows[:7]
+    assert rows[:, layout.earns].tolist() == [*AWAKE, [0, 0, 0]]
+    assert rows[:, layout.ends][:, 0].tolist() == [0, int(not truncate), 0, 0, 0, 0, 0]
+    assert not rows[:, layout.ends][:, 1:].any()
+    advantage, value, paid = (
+        rows[:, part].astype(np.float64)
+        for part in (layout.columns["advantage"], layout.columns["value"], layout.rewards)
+    )
+    lives = ((0, range(2), 0.0), (0, range(4, 5), advantage[5, 0]), (1, range(5), advantage[5, 1]))
+    for agent, steps, later in lives:
+        for step in reversed(steps):
+            over = step == 1 and agent == 0 and not truncate
+            next_value = 0.0 if over else value[step + 1, agent]
+            later = paid[step, agent] + 0.9 * next_value - value[step, agent] + 0.45 * later
+            assert advantage[step, agent] == pytest.approx(later, abs=1e-6)
+
+
+def test_an_agent_that_is_out_earns_a_reward_that_all_share() -> None:
+    run = alone("smac_lite", **{"environment.agents": 0, "environment.copies": 8})
+    layout = run.training.problem.episodes
+    assert layout is not None
+    rows = run.training.collector.collection.collect(0).rows
+    steps = rows[rows[:, layout.length] == 0]
+    assert (steps[:, layout.available].reshape(len(steps), 3, -1).sum(axis=2) == 1).any()  # dead
+    assert steps[:, layout.earns].all()
+    assert_array_equal(steps[:, layout.ends], steps[:, layout.terminated, None].repeat(3, axis=1))
+    assert steps[:, layout.ends].any()
 
 
 @pytest.mark.parametrize("algorithm", ["maddpg", "qmix", "iql"])

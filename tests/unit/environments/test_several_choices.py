@@ -9,9 +9,14 @@ from gymnasium import spaces
 from fullrank.common.errors import ConfigError, EnvironmentFailed
 from fullrank.common.types import FloatArray
 from fullrank.config import load
-from fullrank.environments import AgentSpec, MultiDiscrete, make_environment
+from fullrank.environments import AgentSpec, Discrete, MultiDiscrete, make_environment
 from fullrank.environments.capabilities import chosen_actions, permitted_actions
-from fullrank.environments.foreign_agents import action_spec, pack_mask, unpack_action
+from fullrank.environments.foreign_agents import (
+    action_spec,
+    pack_action,
+    pack_mask,
+    unpack_action,
+)
 from fullrank.local import LocalRun
 from fullrank.replay.episodes import NO_ACTION
 from fullrank.training.evaluation import Greedy, evaluate, random_actions
@@ -52,6 +57,26 @@ def test_spaces_of_choices_lie_side_by_side_and_reach_the_environment_as_they_ar
     assert NESTED.contains((number, inner))
     shifted = spaces.MultiDiscrete([3, 2], start=[10, 20])
     assert unpack_action(shifted, hot((3, 2), 1, 1)).tolist() == [11, 21]
+
+
+@pytest.mark.parametrize(
+    ("action", "chosen"),
+    [
+        (Discrete(3), -1),
+        (Discrete(3), 3),
+        (Discrete(3), [0, 1]),
+        (MultiDiscrete((3, 2)), [3, 0]),
+        (MultiDiscrete((3, 2)), [0, -1]),
+        (MultiDiscrete((3, 2)), [1]),
+    ],
+)
+def test_a_choice_out_of_range_is_refused_by_agent(
+    action: Discrete | MultiDiscrete, chosen: Any
+) -> None:
+    agent = AgentSpec(name="picker", observation_size=1, action=action)
+    assert pack_action(agent, np.zeros(len(action.choices))).sum() == len(action.choices)
+    with pytest.raises(EnvironmentFailed, match=r"picker chose \[.*; give an index below each of"):
+        pack_action(agent, chosen)
 
 
 @pytest.mark.parametrize("part", [spaces.Box(-1.0, 1.0, (2,)), spaces.Text(3)])
@@ -163,3 +188,17 @@ def test_algorithms_of_single_actions_refuse_them_in_one_line(name: str) -> None
         ConfigError, match=r"left_0 has several actions at once.*use (maddpg|ippo|mappo)"
     ):
         LocalRun(load(options=options).check().config)
+
+
+@pytest.mark.parametrize(
+    "box",
+    [
+        spaces.Box(-3e38, 3e38, (2,), np.float32),
+        spaces.Box(2e38, 3e38, (1,), np.float32),  # whose centre is not finite
+        spaces.Box(-1e300, 1.0, (1,), np.float64),
+    ],
+)
+def test_a_box_too_wide_for_single_precision_is_refused(box: spaces.Box) -> None:
+    with pytest.raises(TypeError, match=r"^the width of Box\(.* is not finite in float32; scale"):
+        action_spec(box)
+    action_spec(spaces.Box(-1e38, 1e38, (2,), np.float32))

@@ -9,12 +9,14 @@ import numpy as np
 import onnxruntime
 import pytest
 from safetensors import safe_open
+from tests.disks import no_room_beyond
 
 from fullrank.algorithms import Actor, EnvironmentSpec
 from fullrank.algorithms.ippo import IPPO
 from fullrank.algorithms.pqn import PQN
 from fullrank.algorithms.roles import RecurrentLayers
 from fullrank.algorithms.vdn import VDN
+from fullrank.common.durable import writing
 from fullrank.common.errors import FullrankError
 from fullrank.common.types import FloatArray
 from fullrank.environments import AgentSpec, Continuous, Discrete, MultiDiscrete
@@ -242,3 +244,15 @@ def test_onnx_takes_the_actions_of_the_team_through_a_whole_episode(tmp_path: Pa
             names = ["action", "next_state"]
             last[agent], state[agent] = session.run(names, inputs)
             assert last[agent].tolist() == taken[agent].argmax(axis=1).tolist()
+
+
+@pytest.mark.parametrize("kind", ["perceptron", "recurrent"])
+@pytest.mark.parametrize("form", [0, 1], ids=["onnx", "safetensors"])
+def test_a_full_disk_is_one_line(kind: str, form: int, tmp_path: Path) -> None:
+    policy, team, path = policy_of(SCOUT), recurrent_of(actor_of()), tmp_path / "policy"
+    said = pytest.raises(FullrankError, match=f"^cannot write {path}: File too large$")
+    with said, writing(path), no_room_beyond(100):
+        if kind == "perceptron":
+            (graph, tensors)[form].save(policy, path, facts=FACTS)
+        else:
+            RECURRENT[form].save(team[0], path, facts=FACTS)

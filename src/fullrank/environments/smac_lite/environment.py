@@ -104,6 +104,7 @@ class SmacLite:
     Attributes:
         battle: State of all copies.
         state_size: Entries of the state.
+        step_limit: Most steps of an episode.
     """
 
     shared_reward = True
@@ -124,7 +125,7 @@ class SmacLite:
         self._terrain, self._starts = Terrain(task.ground), Starts(task)
         self.battle = Battle(Forces.of(allies, enemies), copies)
         self._orders = _Orders(self.battle.forces, self._features.actions)
-        self.copies = copies
+        self.copies, self.step_limit = copies, task.limit
         self.agents = tuple(
             AgentSpec(
                 name=f"agent_{i}",
@@ -221,7 +222,7 @@ class SmacLite:
             reward=np.repeat(reward[:, None], n, axis=1),
             terminated=np.ascontiguousarray((acting & (over | ~alive[:n])).T),
             alive=np.ascontiguousarray(alive[:n].T),
-            ended=over | (self._steps >= self._task.limit),
+            ended=over | (self._steps >= self.step_limit),
         )
 
     def _look(self, copies: IntArray | slice) -> tuple[FloatArray, BoolArray]:
