@@ -177,12 +177,10 @@ class SmallPPO:
         self, rows: FloatArray, nets: Networks, layout: EpisodeLayout
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Log-probabilities of the actions, entropies and values, each of shape (rows, n)."""
-        seen = torch.from_numpy(
-            by_agent(np.ascontiguousarray(rows[:, layout.observation]), layout.observation_sizes)
+        seen = by_agent(
+            torch.from_numpy(rows[:, layout.observation].copy()), layout.observation_sizes
         )
-        offered = torch.from_numpy(
-            by_agent(np.ascontiguousarray(rows[:, layout.available]), layout.action_sizes)
-        )
+        offered = by_agent(torch.from_numpy(rows[:, layout.available].copy()), layout.action_sizes)
         action = torch.from_numpy(rows[:, layout.action].astype(np.int64))
         acts = (action >= 0) & (offered.sum(2) > 0)
         logits = nets.policy[0](seen).masked_fill(offered == 0, -1e9)

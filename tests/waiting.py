@@ -24,9 +24,9 @@ async def eventually(condition: Callable[[], bool], *, what: str) -> None:
         raise AssertionError(f"did not happen within {WAIT_S} s: {what}") from None
 
 
-def wait_until(condition: Callable[[], bool], *, what: str) -> None:
-    """Return as soon as ``condition`` holds, without an event loop."""
+def wait_until(condition: Callable[[], bool], *, what: str, every_s: float = 4 * LOOK_S) -> None:
+    """Return as soon as ``condition``, which is checked so often, holds, without an event loop."""
     deadline = time.monotonic() + WAIT_S
     while not condition():
         assert time.monotonic() < deadline, f"did not happen within {WAIT_S} s: {what}"
-        time.sleep(4 * LOOK_S)
+        time.sleep(every_s)

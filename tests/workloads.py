@@ -92,7 +92,7 @@ def command_of(container: Manifest) -> list[str]:
     """The command of a container, either its own or the image's."""
     dockerfile = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
     commands = dict(
-        re.findall(r"^FROM runtime AS (\w+)$.*?^CMD (\[.*?\])$", dockerfile, re.M | re.S)
+        re.findall(r"^FROM \S+ AS (\w+)$(?:(?!^FROM ).)*?^CMD (\[.*?\])$", dockerfile, re.M | re.S)
     )
     command: list[str] = container.get("args") or json.loads(commands[service_of(container)])
     assert command[:2] == ["serve", service_of(container)]

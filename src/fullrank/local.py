@@ -15,7 +15,8 @@ import torch
 
 from fullrank.codes import Code
 from fullrank.codes.targets import described
-from fullrank.common.errors import Corrupted, NotDecodable
+from fullrank.common.errors import Corrupted, FullrankError, NotDecodable
+from fullrank.common.rows import Rows
 from fullrank.common.seeding import stream
 from fullrank.common.types import FloatArray, IntArray, LearnerId, UnitIndex
 from fullrank.common.updates import update_digest
@@ -80,7 +81,7 @@ class LocalIteration:
 class _Outcome:
     """Updates of an iteration, and the facts of its round."""
 
-    updates: FloatArray
+    updates: Rows
     digests: Sequence[bytes]
     received: Sequence[LearnerId] = ()
     late: Sequence[LearnerId] = ()
@@ -152,7 +153,8 @@ class LocalRun:
             remember=coded and self._problem.data.exact and not independent_learners,
         )
         self._worker = Worker(self._problem, gradients, seed=config.seed)
-        self._everything = Centralised(self._problem, gradients, seed=config.seed)
+        everything = gradients if frozen else algorithm.gradients
+        self._everything = Centralised(self._problem, everything, seed=config.seed)
         self._table = self._make_table()
         self._applied = 0
         self._first = 0
@@ -208,7 +210,15 @@ class LocalRun:
         """Return the arrays from which another run of this configuration goes on to the same bits.
 
         They hold the rows of replay, but not those of collections that are passed over.
+
+        Raises:
+            FullrankError: The run is not ``resumable``.
         """
+        if not self.resumable:
+            raise FullrankError(
+                f"the run cannot be resumed within its collection: {self._applied} iterations are "
+                f"applied, and a collection has {self.training.trainer.updates}"
+            )
         table = self._table
         tail = table.head if self._problem.data.epochs else table.tail
         return {
@@ -216,6 +226,7 @@ class LocalRun:
             "replay.rows": table.gather(np.arange(tail, table.head)),
             "replay.tail": np.array(tail),
             "applied": np.array(self._applied),
+            "time_s": np.array(self._time_s),
         }
 
     def load(self, state: Mapping[str, np.ndarray[Any, Any]]) -> None:
@@ -225,6 +236,7 @@ class LocalRun:
             CheckpointUnusable: They are of another algorithm or environment.
         """
         self._applied, tail = int(state["applied"]), int(state["replay.tail"])
+        self._time_s = float(state["time_s"])
         self.training.load(state, resume_at=self._applied)
         self._table.truncate(tail)
         self._table.append(tail, state["replay.rows"])
@@ -246,7 +258,9 @@ class LocalRun:
         collector, table = self.training.collector, self._table
         match order:
             case Open() if not self._applied:
-                table.append(table.head, collector.warm_up())
+                rows = collector.warm_up()  # whole episodes may be more than the capacity
+                for start in range(0, len(rows), table.capacity):
+                    table.append(table.head, rows[start : start + table.capacity])
             case Play(number):
                 collector.collect(number)
             case Collect(number):

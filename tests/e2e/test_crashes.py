@@ -4,17 +4,18 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 
 import pytest
 from tests.addresses import free_address
-from tests.e2e.commands import committed, config_of, digests, final_state, records, settings, start
+from tests.e2e.commands import committed, config_of, digests, final_state, records, settings
+from tests.e2e.forked import Forked, nothing
+from tests.e2e.hung_disk import hang_at_sync
 from tests.faultlab.history import read_history
 from tests.faultlab.invariants import violations
-from tests.waiting import WAIT_S, wait_until
+from tests.waiting import wait_until
 
 from fullrank.common.failpoints import VARIABLE
 from fullrank.net.controller_client import StatusPoller
@@ -22,7 +23,6 @@ from fullrank.net.status import RunState
 
 pytestmark = pytest.mark.e2e
 
-HUNG_DISK = Path(__file__).with_name("hung_disk")
 ITERATIONS = 12
 SETTINGS = (
     f"iterations={ITERATIONS}",
@@ -93,10 +93,10 @@ STORED = 5
 """Iterations that the disk takes before it hangs with the next one."""
 
 
-def dies(controller: "subprocess.Popen[str]") -> bool:
+def dies(controller: Forked) -> bool:
     """Wait until a failpoint has killed a controller; one that lives on is killed here."""
     try:
-        return controller.wait(WAIT_S) == -signal.SIGKILL
+        return controller.wait() == -signal.SIGKILL
     finally:
         controller.kill()
 
@@ -117,12 +117,11 @@ class Services:
         *words: str,
         overrides: tuple[str, ...] = (),
         failpoint: str = "",
-        env: Mapping[str, str] = MappingProxyType({}),
-    ) -> "subprocess.Popen[str]":
+        before: Callable[[], None] = nothing,
+    ) -> Forked:
         options = settings(*SETTINGS, *self._team, *self._addresses, *overrides)
-        env = {VARIABLE: failpoint, **env}
-        with (self.home / f"{name}.log").open("a") as log:
-            return start("serve", name, *options, *words, env=env, output=log)
+        log, env = self.home / f"{name}.log", {VARIABLE: failpoint}
+        return Forked(name, *options, *words, log=log, env=env, before=before)
 
     def controller(
         self,
@@ -131,17 +130,16 @@ class Services:
         lag: int,
         failpoint: str = "",
         overrides: tuple[str, ...] = (),
-        hung_at: int = 0,
-    ) -> "subprocess.Popen[str]":
-        """Start a controller, whose disk hangs at the journal's sync number ``hung_at``."""
-        hung = {"PYTHONPATH": str(HUNG_DISK), "HUNG_AT_SYNC": str(hung_at)}
+        before: Callable[[], None] = nothing,
+    ) -> Forked:
+        """Start a controller."""
         return self.serve(
             "controller",
             "--run-dir",
             str(run_dir),
             overrides=(f"collect.lag={lag}", *overrides),
             failpoint=failpoint,
-            env=hung if hung_at else {},
+            before=before,
         )
 
     def log_of(self, name: str) -> str:
@@ -157,8 +155,7 @@ class Services:
                     lambda: watch.status().state is RunState.FINISHED, what="the run finishes"
                 )
         finally:
-            controller.terminate()
-            assert controller.wait(WAIT_S) == 0
+            assert controller.stop() == 0
 
     def reference(self, *, lag: int) -> bytes:
         """Final state of a fault-free run."""
@@ -176,8 +173,7 @@ def teams() -> Iterator[dict[str, Services]]:
     yield running
     for services in running.values():
         for process in (services.replay, services.learners):
-            process.terminate()
-            assert process.wait(WAIT_S) == 0
+            assert process.stop() == 0
 
 
 @pytest.fixture
@@ -243,8 +239,8 @@ def test_an_iteration_that_is_not_durable_is_not_published_though_the_next_is_ga
 ) -> None:
     """The controller dies in the iteration that is gathered while the disk takes the one before."""
     reference = services.reference(lag=0)
-    run_dir = tmp_path / "run"
-    killed = services.controller(run_dir, lag=0, failpoint=point, hung_at=STORED + 1)
+    run_dir, hung = tmp_path / "run", partial(hang_at_sync, STORED + 1)
+    killed = services.controller(run_dir, lag=0, failpoint=point, before=hung)
     assert dies(killed)
     assert committed(run_dir) == STORED
     if lost:  # the machine lost its power, and the record with it

@@ -2,7 +2,6 @@
 
 import shutil
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,14 +13,13 @@ from tests.e2e.commands import (
     committed,
     config_of,
     digests,
-    kill_all,
     records,
     settings,
-    start,
 )
+from tests.e2e.forked import Forked, Forks
 from tests.faultlab.history import read_history
 from tests.faultlab.invariants import violations
-from tests.waiting import WAIT_S, wait_until
+from tests.waiting import wait_until
 
 from fullrank.common.failpoints import VARIABLE
 from fullrank.common.seeding import stream
@@ -47,10 +45,11 @@ SETTINGS = (
 class Deployment:
     """Replay and learners of a run, whose controllers have directories of their own."""
 
-    def __init__(self, home: Path, store: str) -> None:
+    def __init__(self, home: Path, store: str, forks: Forks) -> None:
         addresses = [f"{name}.address={free_address()}" for name in ("controller", "replay")]
         self.home, self._log = home, home / "log"
         self._settings = settings(*SETTINGS, *addresses, f"store.url={store}")
+        self._forks = forks
         self._begin_services()
 
     def _begin_services(self) -> None:
@@ -62,18 +61,14 @@ class Deployment:
     def lose_services(self) -> None:
         """Kill replay and learners, remove their disks, and begin others."""
         for name, service in zip(("replay", "learners"), self._services, strict=True):
-            kill_all(self.home / name)
-            service.wait(WAIT_S)
+            service.kill()
             shutil.rmtree(self.home / name)
         self._begin_services()
 
-    def serve(
-        self, name: str, run_dir: Path, *words: str, failpoint: str = ""
-    ) -> "subprocess.Popen[str]":
+    def serve(self, name: str, run_dir: Path, *words: str, failpoint: str = "") -> Forked:
         run_dir.mkdir(exist_ok=True)
-        options = [*self._settings, "--run-dir", str(run_dir), *words]
-        with self._log.open("a") as log:
-            return start("serve", name, *options, env={VARIABLE: failpoint}, output=log)
+        options = (*self._settings, "--run-dir", str(run_dir), *words)
+        return self._forks.start(name, *options, log=self._log, env={VARIABLE: failpoint})
 
     def finish(self, run_dir: Path) -> None:
         """Wait for the end of the run, and compare it with the undisturbed one."""
@@ -86,14 +81,11 @@ class Deployment:
         assert [record.iteration for record in records(run_dir)] == list(whole)
         assert violations(read_history(run_dir, stored=True), reference=expected) == []
 
-    def log(self) -> str:
-        return self._log.read_text()
-
 
 @pytest.fixture
 def deployment(tmp_path: Path) -> Iterator[Deployment]:
-    yield Deployment(tmp_path, str(tmp_path / "volume"))
-    kill_all(tmp_path)
+    with Forks() as forks:
+        yield Deployment(tmp_path, str(tmp_path / "volume"), forks)
 
 
 POINTS = ("store.written", "store.checkpointed", "update.applied", "iteration.published")
@@ -109,7 +101,7 @@ def test_a_controller_and_its_disk_that_are_lost_at_ten_moments_lose_nothing_tha
         run_dir = tmp_path / f"machine-{moment}"
         point, count = POINTS[int(draws.integers(len(POINTS)))], int(draws.integers(1, 5))
         controller = deployment.serve("controller", run_dir, failpoint=f"{point}:{count}")
-        assert controller.wait(WAIT_S) == -signal.SIGKILL
+        assert controller.wait() == -signal.SIGKILL
         if (run_dir / "metrics.jsonl").exists():
             found = digests(run_dir)
             shown += found[len(shown) :]
@@ -120,8 +112,7 @@ def test_a_controller_and_its_disk_that_are_lost_at_ten_moments_lose_nothing_tha
     deployment.finish(last)
     assert digests(last)[: len(shown)] == shown
     assert records(last)[-1].term == 11
-    controller.terminate()
-    assert controller.wait(WAIT_S) == 0
+    assert controller.stop() == 0
 
 
 MOMENTS = (
@@ -141,15 +132,14 @@ def test_a_run_whose_machines_are_all_killed_at_each_new_write_ends_with_the_sam
     for moment in MOMENTS:
         machine = tmp_path / moment
         controller = deployment.serve("controller", machine, *longer, failpoint=moment)
-        assert controller.wait(WAIT_S) == -signal.SIGKILL
+        assert controller.wait() == -signal.SIGKILL
         deployment.lose_services()
         shutil.rmtree(machine)
     last = tmp_path / "last"
     controller = deployment.serve("controller", last, *longer)
     deployment.finish(last)
     assert lasting_caveats(last) == []
-    controller.terminate()
-    assert controller.wait(WAIT_S) == 0
+    assert controller.stop() == 0
 
 
 def test_a_frozen_controller_that_another_one_follows_publishes_nothing_more(
@@ -164,14 +154,14 @@ def test_a_frozen_controller_that_another_one_follows_publishes_nothing_more(
         "learner", tmp_path / "own", "--set", f"controller.address={other}", "--replicas", "3"
     )
     wait_until(lambda: committed(frozen) > 1, what="two iterations are committed")
-    controller.send_signal(signal.SIGSTOP)
+    controller.signal(signal.SIGSTOP)
     before = committed(frozen)
     # What it has stored and not shown yet belongs to the run, too.
     last = ("--set", f"iterations={before + 10 * ITERATIONS}")
     deployment.serve("controller", run_dir, *last)
     wait_until(lambda: committed(run_dir) > before + 1, what="its successor goes on")
-    controller.send_signal(signal.SIGCONT)
-    assert controller.wait(WAIT_S) == 11
+    controller.signal(signal.SIGCONT)
+    assert controller.wait() == 11
     deployment.finish(run_dir)
     shown = digests(frozen)
     assert shown == digests(run_dir)[: len(shown)]

@@ -2,9 +2,9 @@
 
 import shutil
 import signal
-import subprocess
 from pathlib import Path
 
+import psutil
 import pytest
 from tests.e2e.commands import (
     ENDLESS,
@@ -12,13 +12,11 @@ from tests.e2e.commands import (
     committed,
     config_of,
     digests,
-    kill_all,
-    learners_of,
     records,
     settings,
-    start,
 )
-from tests.waiting import WAIT_S, wait_until
+from tests.e2e.forked import Forked, Forks
+from tests.waiting import wait_until
 
 from fullrank.net.controller_client import StatusPoller
 from fullrank.net.status import RunState
@@ -37,10 +35,9 @@ SETTINGS = (
 )
 
 
-def serve(name: str, run_dir: Path, *words: str) -> "subprocess.Popen[str]":
-    options = [*settings(*SETTINGS), "--run-dir", str(run_dir), *words]
-    with (run_dir / f"{name}.log").open("a") as log:
-        return start("serve", name, *options, output=log)
+def serve(forks: Forks, name: str, run_dir: Path, *words: str) -> Forked:
+    options = (*settings(*SETTINGS), "--run-dir", str(run_dir), *words)
+    return forks.start(name, *options, log=run_dir / f"{name}.log")
 
 
 def wait_for(run_dir: Path, state: RunState) -> None:
@@ -53,29 +50,26 @@ def test_a_frozen_controller_that_was_followed_by_another_ends_and_writes_nothin
 ) -> None:
     run_dir = tmp_path / "run"
     run_dir.mkdir()
-    try:
-        serve("replay", run_dir)
-        zombie = serve("controller", run_dir)
-        learners = serve("learner", run_dir, "--replicas", "3")
+    with Forks() as forks:
+        serve(forks, "replay", run_dir)
+        zombie = serve(forks, "controller", run_dir)
+        learners = serve(forks, "learner", run_dir, "--replicas", "3")
         wait_until(lambda: committed(run_dir) > 1, what="two iterations are committed")
-        learners.terminate()
-        assert learners.wait(WAIT_S) == 0
+        assert learners.stop() == 0
         wait_for(run_dir, RunState.STALLED)
-        zombie.send_signal(signal.SIGSTOP)
+        zombie.signal(signal.SIGSTOP)
         before = examine(run_dir, published=0).committed
         shutil.copytree(run_dir, tmp_path / "backup")  # as on a disk that was restored
         run_dir.rename(tmp_path / "lost")
         (tmp_path / "backup").rename(run_dir)
 
-        serve("controller", run_dir, "--set", f"iterations={before + 4}")
-        serve("learner", run_dir, "--replicas", "3")
+        serve(forks, "controller", run_dir, "--set", f"iterations={before + 4}")
+        serve(forks, "learner", run_dir, "--replicas", "3")
         wait_until(lambda: committed(run_dir) == before + 4, what="the successor goes on")
         wait_for(run_dir, RunState.FINISHED)
-        zombie.send_signal(signal.SIGCONT)
-        assert zombie.wait(WAIT_S) == 11
+        zombie.signal(signal.SIGCONT)
+        assert zombie.wait() == 11
         wait_for(run_dir, RunState.FINISHED)  # it has not withdrawn its successor's address
-    finally:
-        kill_all(run_dir)
     assert [record.iteration for record in records(run_dir)] == list(range(before + 4))
     assert [record.term for record in records(run_dir)] == [1] * before + [2] * 4
     assert digests(run_dir) == centralised(run_dir)
@@ -87,18 +81,16 @@ def test_a_frozen_learner_is_given_up_and_takes_part_again_when_it_wakes(tmp_pat
     def rows_each() -> int:
         return records(tmp_path)[-1].rows_per_learner if committed(tmp_path) else 0
 
-    try:
-        serve("replay", tmp_path)
-        serve("controller", tmp_path)
-        serve("learner", tmp_path, "--replicas", "3")
+    with Forks() as forks:
+        serve(forks, "replay", tmp_path)
+        serve(forks, "controller", tmp_path)
+        learners = serve(forks, "learner", tmp_path, "--replicas", "3")
         wait_until(lambda: rows_each() == 1, what="three learners share the rows")
-        frozen = learners_of(tmp_path)[0]
+        frozen = psutil.Process(learners.pid).children()[0]
         frozen.suspend()
         wait_until(lambda: rows_each() == 2, what="the others go on")
         frozen.resume()
         wait_until(lambda: rows_each() == 1, what="three learners share the rows again")
-    finally:
-        kill_all(tmp_path)
     assert len(records(tmp_path)[-1].received) == 3
     committed_digests = digests(tmp_path)
     assert committed_digests == centralised(tmp_path, iterations=len(committed_digests))

@@ -12,7 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 from tests.addresses import free_address
-from tests.e2e.commands import ENDLESS, committed, config_of, kill_all, records, settings, start
+from tests.e2e.commands import ENDLESS, committed, config_of, records, settings, start
+from tests.e2e.forked import Forked
 from tests.e2e.test_clocks import Clock, ahead_s
 from tests.e2e.test_full_disk import Disk, small_disk
 from tests.faultlab.history import read_history
@@ -58,24 +59,29 @@ class Service:
     """A service that is started again, with the same words, whenever it has ended.
 
     Attributes:
+        clock: Time of day of its next process, if that is wrong.
         codes: Its exit codes so far.
     """
 
     name: str
     words: Sequence[str]
     home: Path
-    env: Mapping[str, str] = field(default_factory=dict)
+    clock: Clock | None = None
     codes: list[int] = field(default_factory=list)
-    process: "subprocess.Popen[str]" = field(init=False)
+    process: "Forked | subprocess.Popen[str]" = field(init=False)
 
     def __post_init__(self) -> None:
         self.home.mkdir(exist_ok=True)
         self.start()
 
     def start(self) -> None:
-        env = {"TMPDIR": str(self.home), **self.env}
-        with (self.home / f"{self.name}.log").open("a") as log:
-            self.process = start("serve", self.name, *self.words, env=env, output=log)
+        env, log = {"TMPDIR": str(self.home)}, self.home / f"{self.name}.log"
+        if self.clock is None:
+            self.process = Forked(self.name, *self.words, log=log, env=env)
+            return
+        with log.open("a") as output:  # a library is loaded at the start alone
+            words = ("serve", self.name, *self.words)
+            self.process = start(*words, env={**env, **self.clock.env}, output=output)
 
     def supervise(self) -> None:
         """Start it again if it has ended."""
@@ -84,8 +90,13 @@ class Service:
             self.start()
 
     def kill(self) -> None:
-        self.process.kill()
+        """Kill it alone: its children see that it is gone."""
+        os.kill(self.process.pid, signal.SIGKILL)
         self.process.wait(WAIT_S)
+
+    def end(self) -> None:
+        """Kill it with its children."""
+        self.process.kill()
 
 
 class Run:
@@ -106,6 +117,10 @@ class Run:
     def codes(self) -> dict[str, list[int]]:
         """Exit codes so far by service."""
         return {name: part.codes for name, part in self.parts.items()}
+
+    def end(self) -> None:
+        for part in self.parts.values():
+            part.end()
 
     def goes_on(self) -> None:
         """Wait for two further iterations, starting again each service that has ended."""
@@ -166,14 +181,13 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
     home = tmp_path_factory.mktemp("host")
     address = f"replay.address={free_address()}"
     with ExitStack() as stack:
-        stack.callback(kill_all, home)
         words = [*settings(address), "--run-dir", str(home / "replay")]
-        yield Host(
-            replay=Service("replay", words, home / "replay"),
-            neighbour=Run(dict.fromkeys(PARTS, home), "seed=7", address, patience(WAIT_S)),
-            clock=Clock(home / "clock"),
-            address=address,
-        )
+        replay = Service("replay", words, home / "replay")
+        stack.callback(replay.end)
+        neighbour = Run(dict.fromkeys(PARTS, home), "seed=7", address, patience(WAIT_S))
+        stack.callback(neighbour.end)
+        clock = Clock(home / "clock")
+        yield Host(replay=replay, neighbour=neighbour, clock=clock, address=address)
 
 
 def patience(seconds: float) -> str:
@@ -223,10 +237,10 @@ class Scene:
     @contextmanager
     def wrong_clock(self) -> Iterator[None]:
         """It is started again an hour ahead; then its clock jumps back by two."""
-        own, self.struck.env = self.struck.env, self.clock.env
+        self.struck.clock = self.clock
         self.struck.kill()
         self.struck.supervise()
-        self.struck.env = own
+        self.struck.clock = None
         self.run.goes_on()
         self.clock.set("-1h")
         yield
@@ -285,9 +299,9 @@ def test_a_struck_run_goes_on_with_its_bits_and_its_neighbour_notices_nothing(
         if fault == "disk":
             homes[service].mkdir()
             disk = stack.enter_context(small_disk(homes[service]))
-        stack.callback(kill_all, tmp_path)
         brief = (service, fault) in ENDS or (service, fault) == ("replay", "stop")
         run = Run(homes, host.address, patience(1.0 if brief else WAIT_S))
+        stack.callback(run.end)
         run.goes_on()
         struck = {**run.parts, "replay": host.replay}[service]
         scene = Scene(run=run, struck=struck, disk=disk, clock=host.clock)

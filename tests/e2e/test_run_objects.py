@@ -21,6 +21,8 @@ from tests.e2e.commands import (
 from tests.e2e.test_bad_input import ENVIRONMENT
 from tests.waiting import wait_until
 
+from fullrank.cli.this_host import condition_of
+
 pytestmark = pytest.mark.e2e
 
 RUNS = Path("runs")
@@ -47,15 +49,18 @@ def look(name: str) -> dict[str, Any]:
 
 
 def wait_for(name: str, *states: str) -> dict[str, Any]:
-    """The object once it is in one of these states."""
-    seen: list[dict[str, Any]] = []
+    """The object once it is in one of these states.
+
+    Commands that ask again and again would take the processor from the run that they wait for.
+    """
 
     def there() -> bool:
-        seen.append(look(name))
-        return seen[-1]["state"] in states
+        return condition_of(RUNS / name).state in states
 
-    wait_until(there, what=f"{name} is {states}")
-    return seen[-1]
+    wait_until(there, what=f"{name} is {states}", every_s=0.5)
+    facts = look(name)
+    assert facts["state"] in states
+    return facts
 
 
 def trainer(name: str) -> int:

@@ -1,4 +1,4 @@
-"""A run whose machines are all lost, replay too, goes on from its store to the same bits."""
+"""Rows of replay: a run whose machines are all lost goes on from its store to the same bits."""
 
 import asyncio
 import shutil
@@ -17,10 +17,11 @@ from tests.integration.collecting import settings as collected
 from tests.integration.test_free import FREE, held, services, trained, verified
 from tests.waiting import WAIT_S, eventually
 
-from fullrank.common.errors import NotFound, StorageFailed
+from fullrank.common.errors import Corrupted, NotFound, StorageFailed
 from fullrank.common.seeding import stream
 from fullrank.config import Resolved
 from fullrank.net.replay_client import ReplayClient
+from fullrank.replay.file_format import CHECKS_AT
 from fullrank.runs.ending import lasting_caveats
 from fullrank.runs.object_store import StoredObjects
 from fullrank.runs.objects import DirectoryObjects
@@ -64,6 +65,23 @@ class Gate:
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     return Gate(monkeypatch, DirectoryObjects)
+
+
+async def test_rows_that_are_damaged_while_a_run_goes_on_end_it_by_name(tmp_path: Path) -> None:
+    """Learners fail to draw them again and again; the controller asks replay why none returns."""
+    async with Cluster(tmp_path, resolved("learners=2", "iterations=1000000")) as cluster:
+        cluster.replay()
+        controller = cluster.controller()
+        cluster.learners(2)
+        await cluster.status_when(
+            lambda status: status.iterations_committed > 1, what="two iterations are committed"
+        )
+        (table,) = (tmp_path / "replay").rglob("*.table")
+        with table.open("r+b") as file:
+            file.seek(CHECKS_AT)
+            file.write(bytes(4 * cluster.config.replay.capacity))
+        with pytest.raises(Corrupted, match="is not what was stored"):
+            await asyncio.wait_for(controller.task, WAIT_S)
 
 
 async def lose(

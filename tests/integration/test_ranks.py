@@ -13,8 +13,10 @@ from tests.integration.cluster import Cluster, centralised, resolved
 from tests.integration.test_local import run
 from tests.waiting import eventually
 
+from fullrank.algorithms import Problem
 from fullrank.common.errors import ConfigError, DeadlinePassed, FullrankError, ServiceLost
-from fullrank.config import Resolved
+from fullrank.config import Resolved, RunConfig
+from fullrank.config.plugins import problem_of
 from fullrank.host.process import Launch
 from fullrank.runs.checkpoint import saved
 from fullrank.runs.journal import read as read_journal
@@ -41,6 +43,12 @@ TWO_CARDS = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two 
 def ranks(count: int, split: str, *overrides: str) -> Resolved:
     """The tiny configuration with a group of ranks, of which all but one are processes started."""
     return resolved(*PARTS, f"ranks.count={count}", f"ranks.split={split}", *overrides)
+
+
+def described(*overrides: str) -> tuple[RunConfig, Problem]:
+    """The tiny configuration with two ranks that divide agents, and its problem."""
+    config = ranks(2, "agents", *overrides).config
+    return config, problem_of(config)
 
 
 def state(run_dir: Path) -> bytes:
@@ -171,7 +179,7 @@ def test_ranks_without_their_devices_are_one_line(
 ) -> None:
     monkeypatch.setattr("fullrank_controller.local.ranks.visible", lambda: devices)
     with pytest.raises(ConfigError) as raised:
-        backend_of(ranks(2, "agents", f"compute.device={device}").config)
+        backend_of(*described(f"compute.device={device}"))
     assert str(raised.value) == line
 
 
@@ -188,8 +196,16 @@ def test_ranks_with_a_device_each_use_nccl_and_others_gloo(
     device: str, devices: int, backend: str, own: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fullrank_controller.local.ranks.visible", lambda: devices)
-    config = ranks(2, "agents", f"compute.device={device}").config
-    assert (backend_of(config), devices_of(config)) == (backend, own)
+    run = described(f"compute.device={device}")
+    assert (backend_of(*run), devices_of(*run)) == (backend, own)
+
+
+def test_ranks_with_auto_compute_on_the_cpu_where_no_device_was_measured_to_be_quicker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fullrank_controller.local.ranks.visible", lambda: 1)
+    run = described("compute.device=auto", "algorithm.hidden_layers=3")
+    assert (backend_of(*run), devices_of(*run)) == ("gloo", ["cpu", "cpu"])
 
 
 @pytest.mark.parametrize(("stepping", "steps_on"), [("cuda:3,cuda:1", "cuda:1"), ("cpu", "cpu")])

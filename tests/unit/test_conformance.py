@@ -47,6 +47,15 @@ class Reading(MADDPG):
 DRAWING, READING = (Subject(name, {"hidden_layers": 1}) for name in ("drawing", "reading"))
 
 
+class Misjudged(Made):
+    """An environment that says another number of steps than its episodes have."""
+
+    def __call__(self, copies: int) -> Any:
+        environment: Any = super().__call__(copies)
+        environment.horizon += 1
+        return environment
+
+
 def test_a_draw_from_a_global_generator_is_found_and_named() -> None:
     laws = algorithm_laws("drawing")()
     with pytest.raises(AssertionError, match="take random numbers from `draws`"):
@@ -78,3 +87,12 @@ def test_a_code_or_an_environment_that_is_said_to_be_what_it_is_not_is_found() -
             environment_laws(name)().test_other_seeds_give_other_episodes(
                 Made(name, 0, {}, seeded=seeded)
             )
+
+
+def test_a_horizon_that_is_not_the_length_of_every_episode_is_found() -> None:
+    with pytest.raises(AssertionError, match="horizon is 26, and after 25 steps of two episodes"):
+        environment_laws(
+            "predator_prey"
+        )().test_every_episode_has_as_many_steps_as_the_horizon_says(
+            Misjudged("predator_prey", 0, {})
+        )

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fullrank.common.errors import ConfigError, Corrupted
+from fullrank.common.errors import ConfigError, Corrupted, FullrankError
 from fullrank.common.types import FloatArray
 from fullrank.config import RunConfig, load
 from fullrank.local import LocalIteration, LocalRun
@@ -121,6 +121,27 @@ def test_a_run_in_one_process_follows_a_trace_by_its_own_time(tmp_path: Path) ->
     late = [sorted({0, 1}.intersection(iteration.late)) for iteration in run]
     assert late[:2] == [[0], [0]]
     assert 1 in late[-1]
+
+
+def test_a_run_goes_on_from_its_state_in_the_midst_of_a_trace(tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_text("time_s,learner,delay_s\n0,0,9\n5,0,0\n5,1,9\n")
+    settings = config(
+        algorithm__name="darl1n",
+        algorithm__data="independent",
+        environment__name="food_collection",
+        environment__agents=3,
+        code__name="cyclic",
+        compute__emulate_unit_s=1.0,
+        stragglers__name="trace",
+        stragglers__path=str(tmp_path / "trace.csv"),
+    )
+    whole, begun, resumed = (LocalRun(settings) for _ in range(3))
+    iterations = whole.train()
+    assert 0 in iterations[0].late
+    assert 1 in iterations[-1].late
+    assert [next(each) for each in [iter(begun)] * 4] == iterations[:4]
+    resumed.load(begun.state())
+    assert resumed.train() == iterations[4:]
 
 
 def test_returns_are_reported_when_episodes_end() -> None:
@@ -251,3 +272,20 @@ def test_learners_with_samples_of_their_own_wait_for_low_variance_and_commit_wha
         each.received for each in noises("uncoded", float("inf"))
     ]
     assert noises("mds", 0.95) == waiting
+
+
+def test_within_a_collection_there_is_no_state_to_go_on_from() -> None:
+    own = {"algorithm__micro_batches": 2, "algorithm__epochs": 2, "algorithm__batch_size": 2}
+    run = LocalRun(config(algorithm__name="ippo", **own), coded=False)
+    next(iter(run))
+    assert not run.resumable
+    with pytest.raises(FullrankError, match=r"1 iterations are applied, and a collection has 2"):
+        run.state()
+
+
+def test_a_warm_up_of_whole_episodes_may_be_longer_than_the_table() -> None:
+    """25 steps of 3 copies are 78 rows with those of the last observations."""
+    own = {"collect__warmup": 60, "replay__capacity": 60, "algorithm__batch_size": 2}
+    own |= {"algorithm__micro_batches": 2}
+    run = LocalRun(config(algorithm__name="qmix", iterations=1, **own), coded=False)
+    assert len(run.train()) == 1

@@ -122,7 +122,7 @@ class Commits:
 
 MEANING = {
     CLIP_OVERFLOW: "gradients vanished, because their norms overflow float32",
-    CLAMPED: "gradients or statistics beyond the range of exact sums were clamped or left out",
+    CLAMPED: "statistics reached the bound of exact sums, or gradients were clamped or left out",
 }
 
 

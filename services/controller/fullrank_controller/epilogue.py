@@ -9,7 +9,6 @@ from typing import Any
 
 from fullrank import __version__
 from fullrank.common.errors import FullrankError, NotFound, ServiceLost, VersionMismatch
-from fullrank.common.foreign import TEXT, parse_json, read_regular
 from fullrank.common.types import RunTerm
 from fullrank.config.toml import settings_digest, to_toml
 from fullrank.config.tree import RunConfig
@@ -22,7 +21,7 @@ from fullrank.net.prometheus import Exporter, Family
 from fullrank.net.replay_client import close_run
 from fullrank.net.server import Health, Server
 from fullrank.runs.ending import Ending, failed, write_ending
-from fullrank.runs.identity import CHECKPOINTS, IDENTITY, check_continues
+from fullrank.runs.identity import CHECKPOINTS, check_continues, read_identity
 from fullrank.runs.record import METRICS, published
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1 import monitor_pb2
@@ -61,18 +60,15 @@ async def tell(
 ) -> None:
     """Tell learners, collectors, monitors and replay how the run has ended, then return.
 
-    The ports stay open until nobody has asked for ``controller.lost_after_s``, and no longer than
-    ``join_deadline_s``. Returns at once if they cannot be opened, or another controller
-    holds the directory.
+    The ports stay open until nobody has asked for ``controller.lost_after_s`` and replay has heard
+    of the end, and no longer than ``join_deadline_s``. Returns at once if they cannot be opened, or
+    another controller holds the directory.
     """
     try:
         with closing(lock_run(run_dir)):
             async with Epilogue(ending, config, run_dir) as epilogue:
                 await health.at_work(True)
-                telling = asyncio.create_task(epilogue.tell_replay())
-                await first(is_set(stop), epilogue.unasked())
-                telling.cancel()
-                await asyncio.gather(telling, return_exceptions=True)
+                await first(is_set(stop), epilogue.heard())
     except FullrankError as error:
         log.info("not_told reason=%s", error)
 
@@ -80,7 +76,8 @@ async def tell(
 class Epilogue:
     """The ports of a run that has ended, without the run; an asynchronous context manager.
 
-    Opening them raises ``AddressInUse`` if an address is taken.
+    Opening them raises ``AddressInUse`` if an address is taken; the directory's ``run.json`` must
+    be whole, else ``Malformed``.
 
     Args:
         ending: The end of the run.
@@ -91,8 +88,8 @@ class Epilogue:
     def __init__(self, ending: Ending, config: RunConfig, run_dir: Path) -> None:
         self._ending, self._config, self._run_dir = ending, config, run_dir
         self._security = Security.configured(config.tls, Role.CONTROLLER)
-        facts = parse_json(read_regular(run_dir / IDENTITY, TEXT.size), origin=IDENTITY)
-        self._run_term = RunTerm(str(facts.get("run", "")), int(facts.get("term", 0)))
+        facts = read_identity(run_dir)
+        self._run_term = RunTerm(facts.get("run", ""), facts.get("term", 0))
         self._stack = AsyncExitStack()
         self._question = asyncio.Event()
 
@@ -134,28 +131,37 @@ class Epilogue:
         self._question.set()
         return str(self._ending)
 
+    async def heard(self) -> None:
+        """Return once nobody asks any more and replay has heard of the end, or at the deadline."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._config.controller.join_deadline_s):
+                await asyncio.gather(self.tell_replay(), self.unasked())
+
     async def unasked(self) -> None:
         """Return once nobody asks any more."""
-        settings = self._config.controller
         with suppress(TimeoutError):
-            async with asyncio.timeout(settings.join_deadline_s):
-                while True:
-                    self._question.clear()
-                    async with asyncio.timeout(settings.lost_after_s):
-                        await self._question.wait()
+            while True:
+                self._question.clear()
+                async with asyncio.timeout(self._config.controller.lost_after_s):
+                    await self._question.wait()
 
     async def tell_replay(self) -> None:
         """Tell the replay service that this run needs it no longer, until it has heard that."""
-        while True:
-            try:
-                address = resolve(self._config.replay.address, self._run_dir, "replay")
-                await close_run(address, self._run_term, security=self._security)
-                return
-            except ServiceLost:
+        reason: FullrankError | None = None
+        try:
+            while True:
+                try:
+                    address = resolve(self._config.replay.address, self._run_dir, "replay")
+                    await close_run(address, self._run_term, security=self._security)
+                    return
+                except ServiceLost as error:
+                    reason = error
                 await asyncio.sleep(self._config.controller.heartbeat_s)
-            except FullrankError as error:
-                log.info("replay_not_told reason=%s", error)
-                return
+        except FullrankError as error:
+            log.info("replay_not_told reason=%s", error)
+        except asyncio.CancelledError:
+            log.warning("replay_not_told reason=%s", reason)
+            raise
 
     def _metrics(self) -> Iterator[Family]:
         ending = self._ending

@@ -66,14 +66,6 @@ class Run:
         heads: HeadStore | None = None,
     ) -> Self:
         """Make the parts that follow from the others."""
-        membership = Membership(
-            config,
-            identity,
-            roster=roster,
-            progress=progress,
-            event_log=event_log,
-            fix_numerics=fix_numerics,
-        )
         ledger, collectors = Ledger(), None
         if config.collectors.count:
             pools: dict[str, Callable[..., CollectorPool]] = {
@@ -89,6 +81,20 @@ class Run:
                 identity=identity,
                 agents=len(welcome.agents),
             )
+
+        def fix(numerics: Numerics) -> None:
+            fix_numerics(numerics)
+            if collectors is not None:
+                collectors.assign()  # who has them may play now
+
+        membership = Membership(
+            config,
+            identity,
+            roster=roster,
+            progress=progress,
+            event_log=event_log,
+            fix_numerics=fix,
+        )
         return cls(
             identity=identity,
             welcome=welcome,

@@ -12,13 +12,13 @@ from fullrank.config.tree import RunConfig
 from fullrank.host.shared_memory import written_block
 from fullrank.net.codec import encode_environment
 from fullrank.runs.events import Began, EventLog
-from fullrank.runs.identity import JOURNAL
+from fullrank.runs.identity import HEADS, JOURNAL
 from fullrank.runs.journal import Journal
 from fullrank.runs.verdicts import Verdicts
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring.containers import head_size_of
 from fullrank.wiring.training import Training
-from fullrank_controller.collectors.head_store import HEADS, HeadStore
+from fullrank_controller.collectors.head_store import HeadStore
 from fullrank_controller.identity import RunIdentity
 from fullrank_controller.membership.roster import Roster
 from fullrank_controller.persistence.restore import Restored

@@ -18,7 +18,14 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from fullrank.common.errors import ConfigError, FullrankError, NotFound, ServiceLost, of_exit_code
+from fullrank.common.errors import (
+    CheckpointUnusable,
+    ConfigError,
+    FullrankError,
+    NotFound,
+    ServiceLost,
+    of_exit_code,
+)
 from fullrank.common.foreign import brief, read_regular
 from fullrank.config.plugins import complete_stragglers
 from fullrank.config.toml import read_config
@@ -28,7 +35,7 @@ from fullrank.host.run_directory import is_address
 from fullrank.net.monitor import AsyncMonitor, monitor_of
 from fullrank.net.status import CodeInUse, RunStatus, ended_status
 from fullrank.runs.evaluations import EVALUATIONS, read_evaluations
-from fullrank.runs.identity import CHECKPOINTS
+from fullrank.runs.identity import CHECKPOINTS, run_of
 from fullrank.runs.record import METRICS, IterationRecord, read_records
 from fullrank.stragglers import DelayModel, delay_models
 from fullrank.stragglers.additive import NoDelay
@@ -61,8 +68,11 @@ class Stage:
     def __init__(self, run: str, view: RunView, turn: asyncio.Lock) -> None:
         self._run, self._view, self._turn = run, view, turn
         self._asked = asyncio.Event()
-        self._played = -1
-        self.episode = b""
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew: another run takes the place of the one played."""
+        self._played, self.episode = -1, b""
 
     def ask(self) -> None:
         """Ask for an episode of the newest policies, unless the last one was of these."""
@@ -172,6 +182,7 @@ class Following:
 
     def __init__(self, run: str, tls: TlsSettings, turn: asyncio.Lock | None = None) -> None:
         self._run, self._tls = run, tls
+        self._id = ""
         self._monitor: AsyncMonitor | None = None
         self._evaluations_bytes = self._metrics_bytes = 0
         self._period_s = PERIOD_S
@@ -203,6 +214,8 @@ class Following:
             monitor = self._monitor or await self._dial()
             new = await self._new(monitor)
             now = await monitor.status()
+            if self._id not in ("", now.run):
+                raise ServiceLost(f"run {now.run} answers in place of {self._id}")
             code = self.view.code
             if code is None or not _is_current(code, now):
                 code = await _code(monitor)
@@ -234,6 +247,7 @@ class Following:
         self._monitor = AsyncMonitor(address, security=security)
         setup = await self._monitor.setup()
         if is_address(self._run):  # a directory's own settings may say more
+            self._is_run(setup.run)
             self._is_of(setup.config)
         return self._monitor
 
@@ -250,14 +264,22 @@ class Following:
     async def _read_directory(self) -> None:
         """Read the run's files, in case its controller is gone."""
         directory = Path(self._run)
+        with suppress(CheckpointUnusable):  # it has none yet
+            self._is_run(run_of(directory))
         self._is_of(await asyncio.to_thread(read_config, directory))
         metrics = directory / METRICS
         size = metrics.stat().st_size if metrics.exists() else 0
         if size != self._metrics_bytes:
             self._metrics_bytes = size
-            records = await asyncio.to_thread(read_records, metrics)
-            last = -1 if self.view.last is None else self.view.last.iteration
-            self.view.committed(record for record in records if record.iteration > last)
+            self.view.committed(await asyncio.to_thread(read_records, metrics))
+
+    def _is_run(self, run: str) -> None:
+        """Take the id of the run; one that takes the place of another is shown from its start."""
+        if self._id not in ("", run):
+            self._evaluations_bytes = self._metrics_bytes = 0
+            self.view.forget()
+            self.stage.forget()
+        self._id = run
 
     def _is_of(self, config: RunConfig) -> None:
         self.view.is_of(config, _delay_model(config.stragglers))

@@ -222,16 +222,24 @@ class RunView:
     def __init__(self, name: str) -> None:
         self.name = name
         self.revision = 0
-        self.problem = "looking for the controller"
-        self.last: IterationRecord | None = None
         self.curve = Curve()
-        self.code: CodeInUse | None = None
-        self._now: RunStatus | None = None
         self._config = RunConfig()
         self._environment = ""
         self._delay_model: DelayModel = NoDelay()
-        self._stage: JSON = {"played": None, "busy": False, "problem": ""}
         self.settings: JSON = {}
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew: another run takes the place of the one shown."""
+        self.revision += 1
+        self.problem = "looking for the controller"
+        self.last: IterationRecord | None = None
+        generation = self.curve.generation + 1
+        self.curve = Curve()
+        self.curve.generation = generation
+        self.code: CodeInUse | None = None
+        self._now: RunStatus | None = None
+        self._stage: JSON = {"played": None, "busy": False, "problem": ""}
         self._recent: deque[IterationRecord] = deque(maxlen=KEPT)
         self._log: deque[LogLine] = deque(maxlen=LINES)
         self._begun: dict[int, int] = {}

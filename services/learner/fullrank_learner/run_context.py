@@ -20,7 +20,7 @@ from fullrank.stragglers import DelayModel
 from fullrank.stragglers.base import Lateness, lateness_of
 from fullrank.training.worker import Probe, Worker, probe_of
 from fullrank.v1 import controller_pb2 as pb
-from fullrank.wiring.plugins import algorithm_of, delays_of
+from fullrank.wiring.plugins import algorithm_of, delays_of, is_accelerated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,11 +34,10 @@ class HostPlace:
     own: RunConfig = field(default_factory=RunConfig)
     """Its own configuration, whose local settings count."""
 
-    def device_of(self, run: str) -> str:
-        """Return its device, given ``compute.device`` of the run."""
-        return placed(
-            run if self.device == "auto" else self.device, self.replica, devices=visible()
-        )
+    def device_of(self, run: str, *, accelerated: bool) -> str:
+        """Return its device, given ``compute.device`` and ``Problem.accelerated`` of the run."""
+        named = run if self.device == "auto" else self.device
+        return placed(named, self.replica, devices=visible(), accelerated=accelerated)
 
 
 class LearnerContext:
@@ -54,12 +53,12 @@ class LearnerContext:
         elsewhere = from_elsewhere(welcome.configuration, own=place.own)
         require(elsewhere.dropped, "stragglers.path", origin="the controller's configuration")
         config, kind = elsewhere.config, device_kind(elsewhere)
-        device = place.device_of(kind)
+        environment = decode_environment(config, welcome)
+        device = place.device_of(kind, accelerated=is_accelerated(config, environment))
         self.config = replace(config, compute=replace(config.compute, device=device))
         self.welcome = welcome
         self.run_term = RunTerm(welcome.run, welcome.term, welcome.instance)
         """Term served last; it rises when a new controller takes over the run."""
-        environment = decode_environment(self.config, welcome)
         self.algorithm: Algorithm = algorithm_of(self.config, environment)
         self.problem = self.algorithm.problem
         self.worker = Worker(self.problem, self.algorithm.gradients, seed=self.config.seed)

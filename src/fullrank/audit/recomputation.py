@@ -13,6 +13,7 @@ import numpy as np
 from fullrank.algorithms import Problem
 from fullrank.audit.proof import Evidence, blocks_in
 from fullrank.common.errors import Corrupted, InvalidContribution, OutOfRange
+from fullrank.common.rows import Rows
 from fullrank.common.types import FloatArray, LearnerId, UnitIndex
 from fullrank.common.updates import update_digest
 from fullrank.replay.samplers import EpisodeDraw, Sample
@@ -89,7 +90,8 @@ def recompute(
     columns = _Columns(collection, gather, updates=trainer.updates)
     intact_rows = _intact(evidence, growth, updates=trainer.updates)
     for entry, stored, intact in zip(entries, evidence, intact_rows, strict=False):
-        iteration, updates = entry.iteration, entry.updates
+        iteration = entry.iteration
+        updates: Rows | None = entry.updates
         before = None if known else saved(iteration - 1)
         if before is not None:
             trainer.load(before)
@@ -122,19 +124,25 @@ def _evidence_in(
     evidence: list[Evidence] = []
     for entry in entries:
         try:
-            evidence.append(_evidence_of(entry, problem))
+            evidence.append(evidence_of(entry, problem))
         except Corrupted as error:
             return evidence, error
     return evidence, None
 
 
-def _evidence_of(entry: Entry, problem: Problem) -> Evidence:
-    """Read an entry, of which only its checksum is known to be right."""
+def evidence_of(entry: Entry, problem: Problem) -> Evidence:
+    """Read the evidence of an entry, of which only its checksum is known to be right.
+
+    Raises:
+        Corrupted: It is not of a run of this problem.
+    """
     try:
         evidence = Evidence.of(entry)
         blocks_in(entry)
         if not all(type(place) is int for place in (evidence.sample.tail, evidence.sample.head)):
             raise ValueError("its sample has no positions")
+        if entry.facts["record"]["iteration"] != entry.iteration:
+            raise ValueError("its record is of another iteration")
         targets = len(problem.units) if problem.target is None else len(problem.target)
         if entry.updates is not None and entry.updates.shape != (targets, problem.vector_size):
             raise ValueError(f"its update has shape {entry.updates.shape}")
@@ -143,6 +151,9 @@ def _evidence_of(entry: Entry, problem: Problem) -> Evidence:
             f"iteration {entry.iteration} differs: its journal entry is not of this run: {error!r}"
         ) from None
     return evidence
+
+
+OTHER_SAMPLE = "its sample is not that of the run's configuration"
 
 
 class _Columns:
@@ -184,7 +195,8 @@ class _Columns:
         number, step = divmod(sample.iteration, self._updates)
         if self._collection is None or step:
             return None
-        assert isinstance(sample.draw, EpisodeDraw)  # derived columns are an episode's
+        if not isinstance(sample.draw, EpisodeDraw):  # derived columns are an episode's
+            return Discrepancy(what=OTHER_SAMPLE)
         rows = self._gather(replace(sample, size=sample.draw.newest))
         if self._collection.rederived(number, rows).tobytes() == rows.tobytes():
             return None
@@ -233,7 +245,7 @@ def _recomputed(
     entry: Entry,
     evidence: Evidence,
     gather: Callable[[Sample], FloatArray],
-) -> tuple[FloatArray | None, Discrepancy | None]:
+) -> tuple[Rows | None, Discrepancy | None]:
     """The committed updates of an iteration, computed again, and how they differ.
 
     Where units differ, the updates are the stored ones, with which the run went on.
@@ -243,7 +255,7 @@ def _recomputed(
     """
     sample, stored = evidence.sample, entry.updates
     if sample != trainer.sample(entry.iteration, tail=sample.tail, head=sample.head):
-        return stored, Discrepancy(what="its sample is not that of the run's configuration")
+        return stored, Discrepancy(what=OTHER_SAMPLE)
     try:
         batch = gather(sample)
     except (Corrupted, InvalidContribution) as error:

@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 
 from fullrank.cli.progress import ProgressView
+from fullrank.config.plugins import problem_of
 from fullrank.config.tree import RunConfig
 from fullrank.environments.base import Environment
 from fullrank.environments.processes import EnvironmentProcess
@@ -96,7 +97,7 @@ class Beside:
         self, path: Path, config: RunConfig, shown: ProgressView, *, inside: bool = False
     ) -> None:
         self._path, self._shown = path, shown
-        self._trains_on = config.compute.device if inside else "cpu"
+        self._inside, self._trained = inside, config
         on_host = replace(config.controller, device="cpu")
         self._config = replace(
             config, compute=replace(config.compute, device="cpu"), controller=on_host
@@ -132,11 +133,17 @@ class Beside:
             if not self._stop.is_set():
                 self._shown.say(f"no returns without exploration: {error}")
 
-    def _follow(self) -> None:
-        from fullrank.algorithms.devices import device_of  # imports torch
-        from fullrank.cli.policies import environment_beside, follow
+    def _computes_on(self) -> str:
+        """Return the kind of device that the run's units are computed on."""
+        from fullrank.algorithms.devices import device_of
 
-        if device_of(self._trains_on).type != "cpu":
+        accelerated = problem_of(self._config).accelerated
+        return device_of(self._trained.compute.device, accelerated=accelerated).type
+
+    def _follow(self) -> None:
+        from fullrank.cli.policies import environment_beside, follow  # imports torch
+
+        if self._inside and self._computes_on() != "cpu":
             return
         self._environment = environment_beside(self._config)
         with closing(self._environment) as environment:

@@ -15,7 +15,6 @@ from fullrank.host.certificates import (
     examine,
     initialise,
     issued,
-    parts,
     rotate,
     today,
 )
@@ -75,10 +74,10 @@ def show(folder: Folder, as_json: JsonOption = False) -> None:
 def secrets(folder: Folder) -> None:
     """Print Kubernetes Secrets of the run's services, for ``kubectl apply --filename -``."""
     for place in issued(folder):
-        identity = examine(place).identity
-        if identity.role in DEPLOYED:
+        facts = examine(place)
+        if facts.identity.role in DEPLOYED:
             say("---")
-            say_json(_secret(identity, parts(place)))
+            say_json(_secret(facts.identity, facts.files))
 
 
 def _secret(identity: Identity, files: dict[str, bytes]) -> dict[str, object]:

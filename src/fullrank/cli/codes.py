@@ -12,6 +12,7 @@ import typer
 from rich.table import Table
 
 from fullrank.cli.options import JsonOption, RunArgument, TrustOption
+from fullrank.cli.progress import counting
 from fullrank.cli.runs import find_run, runnable_config
 from fullrank.cli.say import say, say_json
 from fullrank.cli.terminal import Terminal
@@ -25,14 +26,15 @@ from fullrank.codes.analysis import (
 from fullrank.codes.learner_codes import code_for_learners
 from fullrank.codes.targets import described, rank_of
 from fullrank.common.errors import CodeError, ConfigError, TooFewRows
-from fullrank.common.types import JSON, LearnerId
+from fullrank.common.types import JSON, LearnerId, Matrix
 from fullrank.config.auto_code import code_choices
-from fullrank.config.plugins import problem_of
-from fullrank.config.tree import RunConfig
+from fullrank.config.plugins import complete_code, problem_of
+from fullrank.config.tree import PluginSettings, RunConfig
 from fullrank.planning.candidates import Plan
-from fullrank.planning.observation import code_of_record, label_of_record
+from fullrank.planning.observation import label_of_record, params_of
 from fullrank.planning.run_planner import RunPlanner
 from fullrank.planning.tuning import TUNING
+from fullrank.run.assignment import code_of_learners
 from fullrank.runs.record import METRICS, IterationRecord, read_records
 
 
@@ -61,20 +63,43 @@ def _of_run(run: str, trust: list[str]) -> tuple[Plan, list[tuple[int, str]]]:
 
 
 def _planned(config: RunConfig, records: list[IterationRecord]) -> Plan:
-    """The plan after the newest record of a term, which follows those of the controller."""
-    problem = problem_of(config)
+    """The plan after the newest record of a term, which follows those of the controller.
+
+    With a fixed code there are none, and the records of the last window are enough.
+    """
+    problem, follows = problem_of(config), config.code.name == "auto"
+    records = records if follows else records[-TUNING.window :]
     planner, units = RunPlanner(config, problem), len(problem.units)
-    codes: dict[tuple[str, int, int], Code] = {}
-    for count, record in enumerate(records, start=1):
-        key = (record.code, record.code_rows, record.tolerance)
-        if key not in codes:
-            codes[key] = code_of_record(
-                record, units=units, seed=config.seed, target=problem.target
-            )
-        if planner.observe(record, codes[key]) and count < len(records):
-            with suppress(CodeError):  # the controller went on with its code
-                planner.plan(_learners(records[:count][-TUNING.window :]))
+    built: dict[tuple[str, int, int, int], Code] = {}
+    with counting("observing", len(records), "iterations") as told:
+        for count, record in enumerate(records, start=1):
+            key = (record.code, record.code_rows, record.rows_per_learner, record.tolerance)
+            if key not in built:
+                built[key] = _code_of(record, config, units=units, target=problem.target)
+            if planner.observe(record, built[key]) and follows and count < len(records):
+                with suppress(CodeError):  # the controller went on with its code
+                    planner.plan(_learners(records[max(0, count - TUNING.window) : count]))
+            told(count)
     return planner.plan(_learners(records[-TUNING.window :]))
+
+
+def _code_of(
+    record: IterationRecord, config: RunConfig, *, units: int, target: Matrix | None
+) -> Code:
+    """The code of a recorded iteration, built again as the controller builds it.
+
+    Raises:
+        CodeError: There is none, as after an update of the package that has the code.
+    """
+    asked = config.code
+    params = asked.params if asked.name == record.code else params_of(record.code, record.tolerance)
+    learners = record.code_rows // record.rows_per_learner
+    code = code_of_learners(
+        record.code, params, learners=learners, units=units, seed=config.seed, target=target
+    )
+    if code is None:
+        raise CodeError(f"iteration {record.iteration}: no {record.code} of {learners} learners")
+    return code
 
 
 def _learners(records: list[IterationRecord]) -> list[LearnerId]:
@@ -212,7 +237,8 @@ def check(
 
 
 def _make(name: str, learners: int, units: int, seed: int, parameters: list[str] | None) -> Code:
-    params = _parsed(parameters)
+    given = PluginSettings(name=name, params=_parsed(parameters))
+    params = complete_code(given, source="--set").params
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:  # with a row for each learner, for the family's own target
@@ -232,10 +258,9 @@ def _parsed(parameters: list[str] | None) -> dict[str, Any]:
         if not equals:
             raise ConfigError(f"--set {word!r} is not KEY=VALUE")
         try:
-            decoded = json.loads(value)
+            parsed[key] = json.loads(value)
         except json.JSONDecodeError:
             raise ConfigError(f"--set {key}: {value!r} is not a number or a list") from None
-        parsed[key] = tuple(decoded) if isinstance(decoded, list) else decoded
     return parsed
 
 

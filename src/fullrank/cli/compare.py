@@ -2,8 +2,7 @@
 
 import json
 import logging
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -24,10 +23,9 @@ from fullrank.cli.runs import RUNS, find_run, runnable_config
 from fullrank.cli.say import say
 from fullrank.cli.terminal import Terminal
 from fullrank.cli.train import begin, go_on, of_new_run
-from fullrank.common.errors import ConfigError, FullrankError
+from fullrank.common.errors import ConfigError, FullrankError, NoEnd
 from fullrank.common.foreign import read_regular
 from fullrank.common.schema import validated
-from fullrank.common.text import decimal
 from fullrank.common.types import JSON, Array, Interval
 from fullrank.config.elsewhere import compared
 from fullrank.config.layers import Resolved, load, resolve
@@ -44,6 +42,7 @@ from fullrank.runs.statistics import (
     RunResult,
     centre,
     difference,
+    flat,
     grouped,
     labels,
 )
@@ -82,10 +81,12 @@ def compare(
     """
     directories = [find_run(run) for run in runs]
     configs = [runnable_config(directory, trust) for directory in directories]
-    results = [
-        played(directory, config, episodes=episodes, seed=seed)
-        for directory, config in zip(directories, configs, strict=True)
-    ]
+    results = []
+    for directory, config in zip(directories, configs, strict=True):
+        try:
+            results.append(played(directory, config, episodes=episodes, seed=seed))
+        except NoEnd as error:
+            raise NoEnd(f"{directory}: {error}") from error
     groups = grouped(results)
     for group in groups:
         _refuse_twins(group)
@@ -129,6 +130,7 @@ def played(directory: Path, config: RunConfig, *, episodes: int, seed: int) -> R
 
     Raises:
         CheckpointUnusable: There is no usable checkpoint.
+        NoEnd: An episode does not end.
     """
     policies = trained(directory, config)
     greedy = play_episodes(config, Greedy(policies.algorithm.actor), episodes=episodes, seed=seed)
@@ -209,8 +211,11 @@ class _GroupRow:
 
     def facts(self) -> JSON:
         """The row as JSON; a missing bound or difference is null."""
-        returns = {name: _facts(value) for name, value in self.scores.items()}
-        differences = {name: _facts(value) for name, value in self.differences.items()}
+        returns = {name: value.facts() for name, value in self.scores.items()}
+        differences = {
+            name: None if value is None else value.facts()
+            for name, value in self.differences.items()
+        }
         facts: JSON = {
             "label": self.label,
             "seeds": [result.seed for result in self.group],
@@ -228,23 +233,8 @@ class _GroupRow:
         head = [self.label, str(len(self.group)), ", ".join(map(str, learnt))]
         for name, value in self.scores.items():
             shown = name if name in SHARES else f"return of {name}"
-            yield [*head, shown, _shown(value), _shown(self.differences[name])]
+            yield [*head, shown, str(value), str(self.differences[name] or "")]
             head = [""] * len(head)
-
-
-def _shown(interval: Interval | None) -> str:
-    """The interval as text, its mean alone where a single run gives no bounds."""
-    if interval is None:
-        return ""
-    return str(interval) if math.isfinite(interval.low) else decimal(interval.mean)
-
-
-def _facts(interval: Interval | None) -> JSON | None:
-    if interval is None:
-        return None
-    return {
-        name: value if math.isfinite(value) else None for name, value in interval._asdict().items()
-    }
 
 
 def _show(rows: Sequence[_GroupRow], *, title: str) -> None:
@@ -281,9 +271,10 @@ class Bench:
         """Configurations by directory, seed by seed.
 
         Raises:
-            ConfigError: One is wrong, or two have the same directory.
+            ConfigError: One is wrong or not what its directory says, or two are alike.
         """
         found: dict[Path, Resolved] = {}
+        alike: dict[frozenset[tuple[str, Hashable]], Path] = {}
         for seed, task, algorithm, (setting, own) in product(
             self.seeds, self.tasks, self.algorithms, self.settings.items()
         ):
@@ -296,6 +287,12 @@ class Bench:
             chosen = {**tables, "seed": seed}
             layers = [flatten(each, str(path)) for each in (names, self.common, chosen, own)]
             found[path] = of_new_run(resolve(layers), local=not self.services)
+            config = found[path].config
+            _refuse_other(config, chosen, setting)
+            twin = alike.setdefault(frozenset(compared(config).items()), path)
+            if twin != path:
+                both = f"{twin} and {path} have the same configuration and seed {seed}"
+                raise ConfigError(f"{both}: drop one of them")
         return found
 
 
@@ -317,17 +314,16 @@ def bench(
     facts = read_toml(read_regular(file, SETTINGS.size), str(file))
     plan = validated(TypeAdapter(Bench), facts, origin=str(file))
     plan = replace(plan, directory=plan.directory or str(RUNS / file.stem))
-    runs, failed = plan.runs(), dict[Path, FullrankError]()
+    runs, failed, results = plan.runs(), dict[Path, FullrankError](), list[RunResult]()
     for number, (path, sized) in enumerate(runs.items(), start=1):
         say(f"run {number} of {len(runs)}: {path}")
         logging.root.handlers.clear()  # those of the run before
         try:
             _train(path, sized, local=not plan.services)
+            results.append(played(path, read_config(path), episodes=EPISODES, seed=SEED))
         except FullrankError as error:
             failed[path] = error
             say(f"failed: {error}", error=True)
-    done = [path for path in runs if path not in failed]
-    results = [played(path, read_config(path), episodes=EPISODES, seed=SEED) for path in done]
     if results or not failed:
         report(results, Path(plan.directory, "comparison"), error=False)
     if failed:
@@ -352,6 +348,22 @@ def _train(path: Path, sized: Resolved, *, local: bool) -> None:
     ending = read_ending(path)
     if ending is None or ending.state != "finished":
         go_on(path, local=local)
+
+
+def _refuse_other(config: RunConfig, chosen: JSON, setting: str) -> None:
+    """Refuse a run of another seed, task or algorithm than its entries'.
+
+    Raises:
+        ConfigError: A table of settings has replaced one.
+    """
+    names = {"environment.name": config.environment.name, "algorithm.name": config.algorithm.name}
+    listed = flat(chosen)
+    for key, value in {"seed": config.seed, **names}.items():
+        if listed.get(key, value) != value:
+            raise ConfigError(
+                f"[settings.{setting}] sets {key} to {value!r} in a run of {listed[key]!r}: list "
+                "it in `seeds`, `tasks` or `algorithms`"
+            )
 
 
 def _table(entry: str | Mapping[str, Any]) -> Mapping[str, Any]:

@@ -28,7 +28,7 @@ from fullrank.cli.objects import (
     by_exit,
     taken,
 )
-from fullrank.common.errors import ConfigError, ServiceLost
+from fullrank.common.errors import ConfigError, NotFound, ServiceLost
 from fullrank.common.types import JSON
 from fullrank.config.layers import load
 from fullrank.runs.ending import read_ending
@@ -96,9 +96,18 @@ class Compose:
         _compose(name, "up", "--detach", env=env)
 
     def stop(self, name: str) -> str:
-        """Stop the containers of a project."""
+        """Stop the containers of a project, and say how its run stands.
+
+        Raises:
+            NotFound: It has finished.
+        """
+        if (run := self.look(name)).state is State.FINISHED:
+            remedy = f"`docker compose --project-name {name} down` removes its containers"
+            raise NotFound(f"{run}: nothing to stop; {remedy}")
         _compose(name, "stop")
-        return GOES_ON % name
+        found = self.look(name)
+        told = found.state is State.PENDING and found.exit_code in TOLD
+        return GOES_ON % name if told else str(found)
 
     def resume(self, name: str) -> None:
         """Start the containers of a project again."""

@@ -8,6 +8,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -18,10 +19,11 @@ from fullrank.cli.options import JsonOption
 from fullrank.cli.runs import RUNS
 from fullrank.cli.say import say
 from fullrank.cli.terminal import Terminal
+from fullrank.common.cores import usable_cores
 from fullrank.common.errors import ServiceLost
 from fullrank.config import load
+from fullrank.config.plugins import problem_of
 from fullrank.host.probe import TIMEOUT_S, probe
-from fullrank.host.process import usable_cores
 
 _OPTIONAL = {
     "mpe2": "mpe",
@@ -32,7 +34,7 @@ _OPTIONAL = {
     "av": "video",
     "wandb": "wandb",
 }
-_SERVICES = {"controller", "dashboard", "learner", "replay", "straggler"}
+_SERVICES = {"collector", "controller", "dashboard", "learner", "local", "replay", "straggler"}
 _LEAST_MEMORY_BYTES = 2 * 2**30
 
 
@@ -150,10 +152,11 @@ def _placement() -> tuple[bool, str]:
     from fullrank.algorithms.devices import placed, visible
 
     config, devices = load(environ=os.environ).config, visible()
+    place = partial(placed, devices=devices, accelerated=problem_of(config).accelerated)
     stepping, computing = config.controller.device, config.compute.device
-    controller = placed(stepping, devices=devices, setting="controller.device")
+    controller = place(stepping, setting="controller.device")
     around = max(1, devices, 1 + computing.count(",")) + 1
-    learners = [placed(computing, j, devices=devices) for j in range(around)]
+    learners = [place(computing, j) for j in range(around)]
     if {controller, *learners} == {"cpu"}:
         return True, "the controller and all learners on the CPU"
     listed = ", ".join(f"{j} on {device}" for j, device in enumerate(learners))

@@ -18,6 +18,7 @@ from fullrank.config.tree import RunConfig
 from fullrank.environments import Continuous
 from fullrank.environments.base import is_adapted
 from fullrank.environments.capabilities import shares_reward
+from fullrank.training.episodes import LONGEST
 from fullrank.training.survey import AgentSurvey, EnvironmentSurvey, several_teams, sides_of, survey
 from fullrank.wiring.plugins import environment_of
 
@@ -154,7 +155,7 @@ def _warnings(seen: EnvironmentSurvey) -> list[str]:
     if seen.unended:
         lines.append(
             f"{seen.unended} episodes had not ended after {max(seen.lengths):,} steps; a return "
-            "is reported only where one ends"
+            f"is reported only where one ends, and training cuts them off after {LONGEST:,}"
         )
     if _payment(seen) == "all zero":
         lines.append("no reward was paid in random play; exploration may find none")

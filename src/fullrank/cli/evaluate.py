@@ -41,8 +41,9 @@ from fullrank.cli.policies import (
 from fullrank.cli.runs import find_run, runnable_config
 from fullrank.cli.say import say
 from fullrank.cli.terminal import Terminal
-from fullrank.common.errors import CheckpointUnusable, Malformed, NotFound, ServiceLost
+from fullrank.common.errors import CheckpointUnusable, Malformed, NoEnd, NotFound, ServiceLost
 from fullrank.common.types import FloatArray, Interval
+from fullrank.config.toml import read_config
 from fullrank.config.tree import RunConfig, as_tables
 from fullrank.config.trust import check_trusted
 from fullrank.environments import variant_of
@@ -78,6 +79,9 @@ class Source(Protocol):
             ServiceLost: The controller cannot be reached.
         """
 
+    def iterations(self) -> int:
+        """Number of iterations of the run, which an administrator may change."""
+
 
 class CheckpointPolicies:
     """Policies of the checkpoints in a run's directory.
@@ -105,6 +109,10 @@ class CheckpointPolicies:
         policies = trained(self._run, self.config)
         return policies if policies.version > than else None
 
+    def iterations(self) -> int:
+        """As ``Source.iterations``."""
+        return read_config(self._run).iterations
+
 
 class PublishedPolicies:
     """Policies that a controller publishes.
@@ -128,6 +136,7 @@ class PublishedPolicies:
         with dial() as monitor:
             self.name, self.config = name, monitor.setup().config
         check_trusted(self.config.environment, origin=name, trusted=trusted)
+        self._iterations = self.config.iterations
         self._training = training_of(self.config)
         self._training.collector.close()
 
@@ -144,6 +153,12 @@ class PublishedPolicies:
             _copy(policies, number, algorithm.parameters.view(section.id))
         algorithm.parameters.written()
         return Trained(version, self._training.collector.agents, algorithm)
+
+    def iterations(self) -> int:
+        """As ``Source.iterations``; the number known last while there is no controller."""
+        with suppress(ServiceLost), self._dial() as monitor:
+            self._iterations = monitor.status().iterations
+        return self._iterations
 
 
 def _copy(policies: Policies, agent: int, into: FloatArray) -> None:
@@ -188,13 +203,19 @@ def newer_policies(source: Source, *, seen: Version, patience_s: float) -> Itera
     Raises:
         ServiceLost: No newer policies came in time.
     """
-    while seen.iteration < source.config.iterations - 1:
-        newer = _await(source, seen, patience_s)
+    while _goes_on(source, seen) and (newer := _await(source, seen, patience_s)) is not None:
         seen = newer.version
         yield newer
 
 
-def _await(source: Source, seen: Version, patience_s: float) -> Trained:
+def _goes_on(source: Source, seen: Version) -> bool:
+    """True unless the policies seen are the run's last ones."""
+    return seen.iteration < source.iterations() - 1
+
+
+def _await(source: Source, seen: Version, patience_s: float) -> Trained | None:
+    """The next policies; None once there will be none."""
+
     def give_up(attempt: RetryCallState) -> None:
         assert attempt.outcome is not None
         reason = attempt.outcome.exception() or "is the run still going?"
@@ -204,15 +225,13 @@ def _await(source: Source, seen: Version, patience_s: float) -> Trained:
         )
 
     patient = Retrying(
-        retry=retry_if_result(lambda newer: newer is None)
+        retry=retry_if_result(lambda newer: newer is None and _goes_on(source, seen))
         | retry_if_exception_type((CheckpointUnusable, NotFound, ServiceLost)),
         wait=wait_random_exponential(multiplier=SHORTEST_PAUSE_S, max=LONGEST_PAUSE_S),
         stop=stop_after_delay(patience_s),
         retry_error_callback=give_up,
     )
-    newer = patient(source.newer, seen)
-    assert newer is not None
-    return newer
+    return patient(source.newer, seen)
 
 
 SourceArgument: TypeAlias = Annotated[
@@ -290,7 +309,11 @@ def _follow(source: Source, *, episodes: int, seed: int, patience_s: float, as_j
     with closing(sinks):
         for newer in newer_policies(source, seen=evaluated, patience_s=patience_s):
             act = Greedy(newer.algorithm.actor)
-            played = play_episodes(source.config, act, episodes=episodes, seed=seed)
+            try:
+                played = play_episodes(source.config, act, episodes=episodes, seed=seed)
+            except NoEnd as error:  # perhaps of these policies alone
+                say(f"iteration {newer.iteration}: {error}", error=True)
+                continue
             facts = facts_of(source.config, newer, {"trained": played}, seed=seed)
             if source.directory:
                 append(source.directory, facts)

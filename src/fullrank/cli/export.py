@@ -18,7 +18,7 @@ from fullrank.cli.policies import Trained, play_episodes, summary, trained
 from fullrank.cli.runs import find_run, named, runnable_config
 from fullrank.cli.say import say
 from fullrank.common.durable import rename, writing
-from fullrank.common.errors import FullrankError
+from fullrank.common.errors import FullrankError, NoEnd
 from fullrank.common.text import markdown
 from fullrank.config.tree import RunConfig
 from fullrank.environments import AgentSpec, Continuous, variant_of
@@ -42,9 +42,10 @@ class Card:
     usage: str
     """Instructions for reading a file, in a sentence or two."""
     difference: float
-    """Largest difference between the files and the run's policies on random observations."""
-    played: Mapping[str, Evaluation]
-    """Returns of ``trained`` and ``random`` policies in the same episodes."""
+    """Largest difference between the files and the run's policies on random observations, relative
+    to the largest output above 1."""
+    played: Mapping[str, Evaluation] | NoEnd
+    """Returns of ``trained`` and ``random`` policies in the same episodes; why there are none."""
     seed: int
     """Seed of those episodes."""
 
@@ -69,6 +70,8 @@ class Card:
         return _table(["", ""], *([name, markdown(fact)] for name, fact in facts.items()))
 
     def _returns(self) -> str:
+        if isinstance(self.played, NoEnd):
+            return f"## Returns\n\nNone: {self.played}."
         _, *columns = map(markdown, summary(self.played["trained"]))
         rows = ([name, *summary(evaluation).values()] for name, evaluation in self.played.items())
         episodes = len(self.played["trained"].returns)
@@ -90,7 +93,8 @@ class Card:
         )
         return (
             f"## Files\n\n{self.usage} On random observations they differ from the run's own "
-            f"policies by {self.difference:.1e} at most.\n\n"
+            f"policies by {self.difference:.1e} at most (relative to the largest output where that "
+            f"is above 1).\n\n"
             f"{_table(['file', 'agent', 'side', 'observation size', 'action'], *rows)}"
         )
 
@@ -150,7 +154,6 @@ def export(
         files, difference, usage = _write(
             policies, form, partial, about=_about(policies, directory, config)
         )
-        acts = {"trained": Greedy(policies.algorithm.actor), "random": None}
         card = Card(
             run=directory.name,
             config=config,
@@ -159,14 +162,25 @@ def export(
             files=files,
             usage=usage,
             difference=difference,
-            played={
-                name: play_episodes(config, act, episodes=episodes, seed=seed)
-                for name, act in acts.items()
-            },
+            played=_played(policies, config, episodes=episodes, seed=seed),
             seed=seed,
         )
         (partial / CARD).write_text(card.markdown(), encoding="utf-8")
     say(folder)
+
+
+def _played(
+    policies: Trained, config: RunConfig, *, episodes: int, seed: int
+) -> Mapping[str, Evaluation] | NoEnd:
+    """Episodes of the policies and of random play; an error where one does not end."""
+    acts = {"trained": Greedy(policies.algorithm.actor), "random": None}
+    try:
+        return {
+            name: play_episodes(config, act, episodes=episodes, seed=seed)
+            for name, act in acts.items()
+        }
+    except NoEnd as error:
+        return error
 
 
 def _about(policies: Trained, directory: Path, config: RunConfig) -> Mapping[str, str]:

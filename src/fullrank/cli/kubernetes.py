@@ -197,16 +197,24 @@ def _condition_of_pod(pod: JSON) -> Condition:
 
 
 def _failure(objects: Sequence[JSON]) -> tuple[int, str]:
-    """Exit code and last line of the container that has failed; a controller's before others."""
-    pods = sorted(_of("Pod", objects), key=lambda pod: pod not in _controllers(objects))
-    for pod in pods:
-        for found in _fullrank(pod):
-            ends = (found["state"].get("terminated"), found.get("lastState", {}).get("terminated"))
-            for end, which in zip(ends, ((), ("--previous",)), strict=True):
-                if end is not None and (code := int(end["exitCode"])):
-                    words = ("logs", "--tail=1", *which, "-c", "fullrank", pod["metadata"]["name"])
-                    return code, last_line(*KUBECTL, *words)
-    return 0, ""
+    """Exit code and last line of the container that has failed.
+
+    A controller's comes before others, a code that no restart cures before one that was retried,
+    and the newest before earlier ones.
+    """
+    controllers = _controllers(objects)
+    failed = [
+        ((pod in controllers, code in FINAL, end.get("finishedAt") or ""), code, which, pod)
+        for pod in _of("Pod", objects)
+        for found in _fullrank(pod)
+        for state, which in (("state", ()), ("lastState", ("--previous",)))
+        if (end := found.get(state, {}).get("terminated")) and (code := int(end["exitCode"]))
+    ]
+    if not failed:
+        return 0, ""
+    _, code, which, pod = max(failed, key=lambda each: each[0])
+    words = ("logs", "--tail=1", *which, "-c", "fullrank", pod["metadata"]["name"])
+    return code, last_line(*KUBECTL, *words)
 
 
 def _patch(found: JSON, *, running: bool) -> bool:

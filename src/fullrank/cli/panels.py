@@ -215,12 +215,14 @@ def draw_evaluations(
     ):
         if not chosen:
             continue
-        played = [panel.curves(intervals(record)) for record in chosen]
-        for side, (colour, _) in zip(played[0], looks, strict=False):
-            called = side if len(played[0]) > 1 else ""
-            mean, low, high = np.array([curves[side] for curves in played]).T
+        played = [(record.iteration, panel.curves(intervals(record))) for record in chosen]
+        sides = list(dict.fromkeys(side for _, curves in played for side in curves))
+        for side, (colour, _) in zip(sides, looks, strict=False):
+            called = side if len(sides) > 1 else ""
+            places = [iteration for iteration, curves in played if side in curves]
+            mean, low, high = np.array([curves[side] for _, curves in played if side in curves]).T
             axes.errorbar(
-                np.interp([record.iteration for record in chosen], list(at), list(at.values())),
+                np.interp(places, list(at), list(at.values())),
                 mean,
                 yerr=np.maximum((mean - low, high - mean), 0.0),
                 fmt="o",

@@ -9,7 +9,7 @@ from typing import NamedTuple, Self
 from fullrank.algorithms import Algorithm
 from fullrank.cli.progress import counting
 from fullrank.cli.say import kept_stdout
-from fullrank.common.errors import CheckpointUnusable, ConfigError
+from fullrank.common.errors import CheckpointUnusable, ConfigError, NoEnd
 from fullrank.common.types import JSON, Interval
 from fullrank.config.plugins import spec_of_environment
 from fullrank.config.tree import RunConfig, as_tables
@@ -22,7 +22,7 @@ from fullrank.runs.evaluations import append, from_facts, read_evaluations
 from fullrank.runs.identity import CHECKPOINTS
 from fullrank.runs.progress import ReferenceReturns
 from fullrank.runs.record import METRICS, read_records
-from fullrank.runs.statistics import bootstrap, wilson
+from fullrank.runs.statistics import mean_interval, wilson
 from fullrank.sinks import open_evaluation_sinks
 from fullrank.training.episodes import episode_statistics
 from fullrank.training.evaluation import (
@@ -120,8 +120,8 @@ def play_references(config: RunConfig, *, episodes: int, seed: int) -> dict[str,
 def summary(played: Evaluation) -> dict[str, str]:
     """Mean return, that of each of several sides, and win rate, with 95 % intervals."""
     sides = played.side_returns if len(played.side_returns) > 1 else {}
-    values = {"return": str(bootstrap(played.returns))}
-    values |= {side: str(bootstrap(returns)) for side, returns in sides.items()}
+    values = {"return": str(mean_interval(played.returns))}
+    values |= {side: str(mean_interval(returns)) for side, returns in sides.items()}
     if played.won is not None:
         percent = Interval(*(100 * value for value in wilson(played.won)))
         values["win rate in %"] = str(percent)
@@ -150,7 +150,7 @@ def facts_of(
         "episodes": episodes,
         "seed": seed,
         **{name: _returns(evaluation) for name, evaluation in played.items()},
-        **({} if closed is None else {"gap_closed": closed._asdict()}),
+        **({} if closed is None else {"gap_closed": closed.facts()}),
         "statistics": _statistics(played["trained"]),
     }
 
@@ -162,10 +162,12 @@ def _statistics(played: Evaluation) -> dict[str, float]:
 
 
 def _returns(evaluation: Evaluation) -> JSON:
-    sides = {side: bootstrap(values)._asdict() for side, values in evaluation.side_returns.items()}
-    facts = {**bootstrap(evaluation.returns)._asdict(), "sides": sides}
+    sides = {
+        side: mean_interval(values).facts() for side, values in evaluation.side_returns.items()
+    }
+    facts = {**mean_interval(evaluation.returns).facts(), "sides": sides}
     if evaluation.won is not None:
-        facts["win_rate"] = wilson(evaluation.won)._asdict()
+        facts["win_rate"] = wilson(evaluation.won).facts()
     return facts
 
 
@@ -191,6 +193,8 @@ def follow(
     compare: Callable[[ReferenceReturns], None],
 ) -> None:
     """Play references and the policies of a run that trains, and record the evaluations.
+
+    Policies by which an episode does not end are passed over.
 
     Args:
         path: Directory of the run.
@@ -225,7 +229,10 @@ def follow(
         for version in _versions(path, algorithm, rest):
             if version in earlier:
                 continue
-            greedy = play("trained", act)
+            try:
+                greedy = play("trained", act)
+            except NoEnd:  # perhaps of these policies alone
+                continue
             facts = facts_of(
                 config, Trained(version, environment.agents, algorithm), played, seed=SEED
             )
@@ -278,10 +285,14 @@ def outcome(path: Path, config: RunConfig) -> Iterator[str]:
     ]
     environment = environment_of(config, copies=min(episodes, COPIES))
     drawable = isinstance(environment, Drawable)
-    with counting("playing", episodes, "episodes") as told:
-        act = Greedy(policies.algorithm.actor)
-        greedy = evaluate_and_close(environment, act, episodes, SEED, told=told)
-    played = {"trained": greedy, **play_references(config, episodes=episodes, seed=SEED)}
+    try:
+        with counting("playing", episodes, "episodes") as told:
+            act = Greedy(policies.algorithm.actor)
+            greedy = evaluate_and_close(environment, act, episodes, SEED, told=told)
+        played = {"trained": greedy, **play_references(config, episodes=episodes, seed=SEED)}
+    except NoEnd as error:
+        yield str(error)
+        return
     random = summary(played[RANDOM])
     if policies.version not in (
         Version(evaluation.term, evaluation.iteration) for evaluation in evaluations

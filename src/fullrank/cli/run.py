@@ -287,12 +287,14 @@ def polled(
     """
     from fullrank.cli.locate import dial, ended  # imports gRPC
 
-    pause_s, following, term = PERIOD_S, 0, 0
+    pause_s, following, term, polled_run = PERIOD_S, 0, 0, ""
     while True:
         try:
             with dial(run, certificates) as monitor:
                 while True:
                     now = monitor.status()
+                    if now.run != polled_run:  # at first, and if another takes its place
+                        following, term, polled_run = 0, 0, now.run
                     first = following if term else max(0, now.committed - KEPT)
                     new = list(monitor.watch(first, seen_term=term, until_now=True))
                     if new:
@@ -305,7 +307,9 @@ def polled(
         except FullrankError as error:
             if isinstance(error, ServiceLost) and (found := ended(run)) is not None:
                 now, records = found
-                yield now, [record for record in records if record.iteration >= following]
+                if now.run != polled_run:
+                    following, term = 0, 0
+                yield now, [r for r in records if r.iteration >= following or r.term > term]
                 return
             if end := _end_of(run):
                 say(end)
@@ -336,7 +340,7 @@ class Screen:
     """The full view, drawn again at each poll."""
 
     def __init__(self, console: Terminal) -> None:
-        self._records: deque[IterationRecord] = deque(maxlen=KEPT)
+        self._run, self._records = "", deque[IterationRecord](maxlen=KEPT)
         self._live = Live(Text("looking for the controller"), console=console, auto_refresh=False)
         self._live.start()
         self._picture: RenderableType = ""
@@ -348,7 +352,10 @@ class Screen:
         )
 
     def show(self, new: list[IterationRecord], now: RunStatus) -> None:
-        """Draw the view."""
+        """Draw the view, anew for another run."""
+        if now.run != self._run:
+            self._run = now.run
+            self._records.clear()
         for record in new:
             stand(self._records, record)
         self._picture = picture(Status(now=now, records=list(self._records)))

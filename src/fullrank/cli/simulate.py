@@ -3,7 +3,7 @@
 import json
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -32,6 +32,7 @@ from fullrank.codes import Code, codes
 from fullrank.common.errors import CodeError, ConfigError, NotDecodable
 from fullrank.common.types import JSON, Times
 from fullrank.config.code import code_of
+from fullrank.config.plugins import complete_code
 from fullrank.config.tree import PluginSettings, RunConfig
 from fullrank.planning.candidates import HEDGED
 from fullrank.planning.cluster import Cluster
@@ -41,7 +42,7 @@ from fullrank.planning.simulation import simulate as run
 from fullrank.stragglers import FixedK
 from fullrank.wiring.plugins import delays_of, max_variance_of
 
-Make: TypeAlias = Callable[[str, dict[str, Any]], Code]
+Make: TypeAlias = Callable[[str, Mapping[str, Any]], Code]
 """Makes a code from its name and parameters."""
 
 MEASURED = ("median_s", "p95_s", "waited", "received_mean", "sent_bytes")
@@ -86,7 +87,7 @@ SweepOption: TypeAlias = Annotated[
     typer.Option(
         "--sweep",
         metavar="PNG",
-        help="Plot round times against learners (15 to 4096), stragglers and delay.",
+        help="Plot round times against learners (15 to 4096, k at least), stragglers and delay.",
     ),
 ]
 
@@ -225,7 +226,8 @@ def _parse(text: str, make: Make) -> tuple[str, Code]:
         raise ConfigError(
             f"--code {text}: expected NAME,KEY=NUMBER, for example cyclic,tolerance=2"
         ) from None
-    return text, make(name, params)
+    given = PluginSettings(name=name, params=params)
+    return text, make(name, complete_code(given, source=f"--code {text}").params)
 
 
 def _is_hedged(label: str) -> bool:
@@ -242,7 +244,7 @@ def _applicable(make: Make, names: Iterable[str] = codes) -> Iterator[tuple[str,
             continue
 
 
-def _make(config: RunConfig, problem: Problem, name: str, params: dict[str, Any]) -> Code:
+def _make(config: RunConfig, problem: Problem, name: str, params: Mapping[str, Any]) -> Code:
     """A code of the run's sizes that recovers the algorithm's target."""
     chosen = replace(config, code=PluginSettings(name=name, params=params))
     with warnings.catch_warnings():

@@ -61,10 +61,11 @@ def sweep(
         cluster: Machines and network; all learners are equal.
         make: Gives the codes for a number of learners.
         learners: N where it does not vary.
-        stragglers: k and delay where they do not vary.
+        stragglers: k and delay where they do not vary; N is at least k.
         iterations: Number of rounds at the fewest learners; fewer at more.
     """
-    count = {n: max(5, iterations * LEARNERS[0] // max(n, LEARNERS[0])) for n in LEARNERS}
+    sizes = [n for n in LEARNERS if n >= stragglers.k]
+    count = {n: max(5, iterations * LEARNERS[0] // max(n, LEARNERS[0])) for n in sizes}
 
     def point(code: Code, late: FixedK, rounds: int) -> SweepPoint | None:
         return _point(cluster, code, partial(play, cluster, code, late, iterations=rounds))
@@ -73,9 +74,7 @@ def sweep(
     most = max(1, learners // 2)
     return {
         "learners": _curves(
-            (n, label, point(code, stragglers, count[n]))
-            for n in LEARNERS
-            for label, code in make(n)
+            (n, label, point(code, stragglers, count[n])) for n in sizes for label, code in make(n)
         ),
         "stragglers": _curves(
             (k, label, point(code, FixedK(k=k, delay_s=stragglers.delay_s), iterations))

@@ -24,7 +24,9 @@ from fullrank.cli.objects import (
     by_exit,
 )
 from fullrank.cli.runs import RUNS, find_run
+from fullrank.cli.say import say
 from fullrank.common.errors import FullrankError, NotFound, ServiceLost, expected, of_exit_code
+from fullrank.common.foreign import LINE_BYTES, open_regular
 from fullrank.host.process import AT_END, GRACE_S, interrupting
 from fullrank.host.run_directory import LOCK, holder_of, lock_launch, trainer_of
 from fullrank.runs.ending import OUTCOME, is_since, leave_outcome, read_ending, read_outcome
@@ -111,15 +113,25 @@ class ThisHost:
         newest = max(found, key=lambda log: log.stat().st_mtime if log.exists() else 0)
         if not newest.exists():
             raise NotFound(f"{path} has no log yet")
-        with newest.open(errors="replace") as log:
-            ended = False
+        with open_regular(newest) as log:
+            begun, ended = b"", False
             while True:
-                sys.stdout.write(log.read())
-                sys.stdout.flush()
+                while piece := log.readline(LINE_BYTES - len(begun)):
+                    begun += piece
+                    if piece.endswith(b"\n") or len(begun) == LINE_BYTES:
+                        _print(begun)
+                        begun = b""
                 if ended or not follow:
+                    _print(begun)
                     return
                 ended = trainer_of(path) is None  # then what it has written last is read
                 time.sleep(0 if ended else POLL_S)
+
+
+def _print(log: bytes) -> None:
+    """Print a line of a log, which may be a stranger's; nothing if it is empty."""
+    if log:
+        say(log.removesuffix(b"\n").decode(errors="replace"))
 
 
 def condition_of(path: Path) -> Condition:

@@ -27,6 +27,7 @@ from fullrank.cli.runs import adopt, default_run_dir, make_directory, runnable_c
 from fullrank.cli.say import say, starting
 from fullrank.cli.this_host import attached
 from fullrank.codes import codes
+from fullrank.common.cores import usable_cores
 from fullrank.common.errors import ConfigError, RunDirectoryInUse, ServiceLost
 from fullrank.config.code import code_of
 from fullrank.config.elsewhere import remember_run
@@ -37,7 +38,6 @@ from fullrank.config.tree import RunConfig
 from fullrank.config.trust import remember
 from fullrank.environments.base import is_adapted
 from fullrank.host.certificates import initialise, today
-from fullrank.host.process import usable_cores
 from fullrank.runs.identity import check_continues
 from fullrank.runs.record import METRICS
 

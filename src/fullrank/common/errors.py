@@ -62,6 +62,10 @@ class EnvironmentFailed(FullrankError):
     final = True
 
 
+class NoEnd(EnvironmentFailed):
+    """An episode has run for so many steps that it is taken to have no end."""
+
+
 class AddressInUse(FullrankError):
     """A service cannot bind its address."""
 
@@ -193,10 +197,19 @@ def of_exit_code(code: int, message: str) -> FullrankError:
     return named.get(code if code > 1 else ServiceLost.exit_code, ServiceLost)(message)
 
 
+_REMEDIES = {
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "allow more with `ulimit -n`"),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room and resume"),
+    errno.EROFS: "mount it writable",
+}
+"""What to do about an error of the system, by its number."""
+
+
 def expected(error: BaseException) -> FullrankError | None:
     """The error to report if every part of ``error`` is one that is expected, else None."""
-    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
-        return FullrankError(f"{error.strerror}; allow more with `ulimit -n`")
+    if isinstance(error, OSError) and error.errno in _REMEDIES:
+        where = f": {error.filename}" if error.filename else ""
+        return FullrankError(f"{error.strerror}{where}; {_REMEDIES[error.errno]}")
     if not isinstance(error, BaseExceptionGroup):
         return error if isinstance(error, FullrankError) else None
     parts = [expected(part) for part in error.exceptions]

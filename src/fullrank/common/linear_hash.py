@@ -41,6 +41,9 @@ class LinearHash:
         key: Any integer; equal keys give equal hashes.
         grid: The grid of the updates.
 
+    Attributes:
+        weights: W, shape (2, P).
+
     >>> hashing = LinearHash(2, key=0, grid=0.5)
     >>> one, other = np.array([0.5, -1.0]), np.array([2.0, 1.5])
     >>> total = hashing.of(one) + hashing.of(other)
@@ -49,7 +52,7 @@ class LinearHash:
     """
 
     def __init__(self, length: int, *, key: int, grid: float = GRID) -> None:
-        self._weights = _weights(key, length)
+        self.weights = _weights(key, length)
         self._grid = grid
 
     def of(self, values: FloatArray | Vector | Matrix, *, start: int = 0) -> Words:
@@ -65,7 +68,7 @@ class LinearHash:
             with np.errstate(invalid="ignore"):  # a corrupted update may be out of range
                 integers = np.multiply(block, 1.0 / self._grid, dtype=np.float64).astype(np.int64)
             begin = start + first
-            weights = self._weights[:, begin : begin + block.shape[-1]]
+            weights = self.weights[:, begin : begin + block.shape[-1]]
             words += integers.view(np.uint64) @ weights.T
         return words
 

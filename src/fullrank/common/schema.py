@@ -13,7 +13,9 @@ from fullrank.common.foreign import brief, shown
 
 T = TypeVar("T")
 
-Ordinal: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]
+ORDINALS = 2**63
+"""One past the largest ordinal."""
+Ordinal: TypeAlias = Annotated[int, Field(ge=0, lt=ORDINALS)]
 """An iteration, a term, an epoch, or a number of bytes."""
 Index: TypeAlias = Annotated[int, Field(ge=0, lt=2**32)]
 """A learner, a row, or another thing of which a run has many."""

@@ -1,7 +1,8 @@
 """Keyed random streams: every draw is a pure function of (seed, purpose, indices).
 
 No generator is shared or advanced between iterations, so two learners that need the same draw make
-the same draw, independent of earlier computations. Draws are made on the CPU for every device.
+the same draw, independent of earlier computations. Draws are made on the CPU for every
+device, but for the noise of actions on CUDA.
 """
 
 import hashlib
@@ -23,7 +24,17 @@ def stream(seed: int, purpose: str, *indices: int) -> np.random.Generator:
         purpose: What is drawn, for example ``"target_action"``.
         *indices: Iteration, agent, copy, ... in the order that the purpose documents.
     """
-    key = _Key(np.frombuffer(_digest(seed, purpose, indices), dtype="<u8"))
+    return keyed(key(seed, purpose, *indices))
+
+
+def key(seed: int, purpose: str, *indices: int) -> NDArray[np.int32]:
+    """The key of a stream, two words in four halves, for whoever draws on another device."""
+    return np.frombuffer(_digest(seed, purpose, indices), dtype="<i4")
+
+
+def keyed(halves: NDArray[np.int32]) -> np.random.Generator:
+    """The generator of the stream with this key."""
+    key = _Key(halves.view(np.uint64))
     return np.random.Generator(np.random.Philox(key, counter=_START))  # type: ignore[arg-type]
 
 

@@ -1,6 +1,7 @@
 """Types of arrays and numbers in interfaces between modules, and marks of the types of settings."""
 
 from enum import Enum
+from math import isfinite
 from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -52,14 +53,20 @@ class RunTerm(NamedTuple):
 
 
 class Interval(NamedTuple):
-    """A mean and its confidence interval, 95 % by default."""
+    """A mean and its confidence interval, 95 % by default; unbounded for a single observation."""
 
     mean: float
     low: float
     high: float
 
     def __str__(self) -> str:
-        return f"{decimal(self.mean)} [{decimal(self.low)}, {decimal(self.high)}]"
+        bounds = f" [{decimal(self.low)}, {decimal(self.high)}]" if isfinite(self.low) else ""
+        return f"{decimal(self.mean)}{bounds}"
+
+    def facts(self) -> JSON:
+        """The interval as JSON; a missing bound is null."""
+        named = self._asdict().items()
+        return {name: value if isfinite(value) else None for name, value in named}
 
 
 T = TypeVar("T")

@@ -10,12 +10,18 @@ import google_crc32c
 import numpy as np
 from blake3 import blake3
 
+from fullrank.common.cores import usable_cores
 from fullrank.common.types import FloatArray, Vector
 
 GRID = 2.0**-36
 """Default grid, below Adam's epsilon (1e-8)."""
 
 DIGEST_BYTES = 16
+
+THREADED_BYTES = 2**22
+"""Size from which on an update is digested by threads. Two of them take 1.7 times the processor
+time of one at 1 MiB, 1.2 times at 4 MiB and 1.0 times from 16 MiB on, their start included; 16 are
+5 times as fast at 100 MB on 16 cores (docs/measurements.md, "One card")."""
 
 
 def snap(update: FloatArray, *, grid: float = GRID, out: FloatArray | None = None) -> FloatArray:
@@ -48,6 +54,9 @@ def padded(update: FloatArray, length: int) -> FloatArray:
 def unit_digest(update: FloatArray, *, statistics: int = 0) -> bytes:
     """BLAKE3-128 over one unit's own P_i entries as little-endian float32.
 
+    A large update takes half of the cores, so that a computation beside keeps the others: on two
+    cores, one thread.
+
     Args:
         update: u_i, shape (P_i,).
         statistics: Number of last entries that hold statistics. They have a digest of their own,
@@ -55,7 +64,15 @@ def unit_digest(update: FloatArray, *, statistics: int = 0) -> bytes:
     """
     entries = np.ascontiguousarray(update, dtype="<f4")
     parts = np.split(entries, [len(entries) - statistics]) if statistics else [entries]
-    return b"".join(blake3(part.view(np.uint8).data).digest(DIGEST_BYTES) for part in parts)
+    return b"".join(
+        blake3(part.view(np.uint8).data, max_threads=_threads(part.nbytes)).digest(DIGEST_BYTES)
+        for part in parts
+    )
+
+
+def _threads(size: int) -> int:
+    """Return the threads that digest so many bytes; cores are counted where several may."""
+    return max(1, usable_cores() // 2) if size >= THREADED_BYTES else 1
 
 
 def digest_bytes(statistics: int) -> int:

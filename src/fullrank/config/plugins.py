@@ -215,6 +215,20 @@ def complete_stragglers(
     return replace(settings, params=_complete("stragglers", settings, origin))
 
 
+def complete_code(settings: PluginSettings, *, source: str) -> PluginSettings:
+    """A table [code] with every parameter of its family, validated.
+
+    Args:
+        settings: The table.
+        source: Where its parameters are given, for messages.
+
+    Raises:
+        ConfigError: As for ``complete``.
+    """
+    origin = {f"code.{key}": source for key in settings.params}
+    return replace(settings, params=_complete("code", settings, origin))
+
+
 def _complete(
     table: str, settings: PluginSettings | EnvironmentSettings, origin: Mapping[str, str]
 ) -> JSON:

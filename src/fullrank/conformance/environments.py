@@ -12,6 +12,7 @@ from fullrank.environments import Discrete, Environment, Step, make_environment
 from fullrank.environments.capabilities import (
     Contested,
     available_of,
+    horizon_of,
     shares_reward,
     state_of,
     state_size,
@@ -92,8 +93,9 @@ class EnvironmentLaws:
             act = _Random(environment, seed)
             seen = [environment.reset([seed], [0])]
             for _ in range(STEPS if seed % 20 == 0 else 2):
+                state = state_of(environment, seen[-1]).copy()
                 step = environment.step(act(seen[-1]))
-                seen += [*_parts(step)[1:], step.observation]
+                seen += [state, *_parts(step)[1:], step.observation]
                 if step.ended[0]:
                     break
             return seen
@@ -104,6 +106,19 @@ class EnvironmentLaws:
         for seed in seeds:
             for a, b in zip(forwards[seed], backwards[seed], strict=True):
                 np.testing.assert_array_equal(a, b)
+
+    def test_every_episode_has_as_many_steps_as_the_horizon_says(self, made: Made) -> None:
+        """Rewards are standardised by random play of so many steps."""
+        environment = made(2)
+        act, horizon = _Random(environment, 4), horizon_of(environment)
+        observation = environment.reset([1, 2], [0, 1])
+        for number in range(1, horizon + 1):
+            step = environment.step(act(observation))
+            observation = step.observation
+            assert (step.ended == (number == horizon)).all(), (
+                f"horizon is {horizon}, and after {number} steps of two episodes they ended: "
+                f"{step.ended.tolist()}"
+            )
 
     def test_other_seeds_give_other_episodes(self, made: Made) -> None:
         """A team that sees one episode alone learns no other."""

@@ -186,6 +186,7 @@ class Subject:
             masks = generator.random((len(rows), sum(where.action_sizes))) < 0.7
             rows[:, episodes.available] = masks
             rows[1::3, episodes.action.start] = NO_ACTION
+            rows[2::3, episodes.earns] = 0.0
             return rows
         rows = generator.standard_normal((size, where.row_size), dtype=np.float32)
         rows[:, where.terminated] = generator.random((size, where.agents)) < 0.2

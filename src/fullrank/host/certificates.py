@@ -8,7 +8,7 @@ It names no host, so that a service can move.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum, auto
 from pathlib import Path
@@ -195,6 +195,8 @@ class Facts:
     identity: Identity
     not_before: datetime
     not_after: datetime
+    files: dict[str, bytes] = field(repr=False)
+    """The files that were examined, by name."""
 
 
 def initialise(
@@ -210,16 +212,24 @@ def initialise(
         learners: Number of learners that get one each; 0: one that all share.
 
     Raises:
-        ConfigError: The run's name is invalid, or the folder belongs to another run.
+        ConfigError: The run's name is invalid, the folder belongs to another run, or the key of its
+            authority is not there.
     """
     if not _RUN.fullmatch(run):
         raise ConfigError(
             f"run {run!r}: a certificate names it in lower-case letters, digits and -, at most 50"
         )
-    if not (folder / AUTHORITY / AUTHORITY_KEY).exists():
-        made, place = new_authority(run, now=now), folder / AUTHORITY
-        _write(place / TRUSTED, made.certificate.public_bytes(Encoding.PEM))
-        _write(place / AUTHORITY_KEY, pem(made.key))
+    key, trusted = folder / AUTHORITY / AUTHORITY_KEY, folder / AUTHORITY / TRUSTED
+    begun = any((place / CERTIFICATE).exists() for place in issued(folder))
+    if not key.exists() and (begun or trusted.exists()):
+        raise ConfigError(
+            f"{key} is missing, and what is in {folder} needs it; put it back, or choose another "
+            "folder"
+        )
+    if not (begun or trusted.exists()):  # a key alone is of a process that was killed here
+        made = new_authority(run, now=now)
+        _write(key, pem(made.key))
+        _write(trusted, made.certificate.public_bytes(Encoding.PEM))
     authority = load_authority(folder)
     if authority.run != run:
         raise ConfigError(f"{folder} holds certificates of run {authority.run}; choose another")
@@ -240,9 +250,12 @@ def issued(folder: Path) -> list[Path]:
 
 
 def rotate(folder: Path, *, days: int, now: datetime) -> list[Identity]:
-    """Replace every certificate and key; old ones stay valid, under one authority."""
+    """Replace every certificate and key; old ones stay valid, under one authority.
+
+    Keys are not read: one that was not written, because the process was killed, is replaced, too.
+    """
     authority = load_authority(folder)
-    identities = [examine(place).identity for place in issued(folder)]
+    identities = [_identity_in(place / CERTIFICATE) for place in issued(folder)]
     for identity in identities:
         issue(folder, authority, identity, days=days, now=now)
     return identities
@@ -277,41 +290,39 @@ def load_authority(folder: Path) -> Authority:
     return Authority(certificate=certificate, key=key)
 
 
+class Unmatched(ConfigError):
+    """The files of a certificate do not match: they may just be being replaced."""
+
+
 def examine(folder: Path) -> Facts:
     """Contents of the certificate in a role's folder, after checks that its parts match.
 
     Raises:
-        ConfigError: A file is missing or unreadable, or the files do not match.
+        Unmatched: The files do not match.
+        ConfigError: A file is missing or unreadable.
     """
     place = folder / CERTIFICATE
+    files = {name: read(folder / name) for name in (CERTIFICATE, TRUSTED, KEY)}
     try:
-        certificate = x509.load_pem_x509_certificate(read(place))
-        trusted = x509.load_pem_x509_certificate(read(folder / TRUSTED))
-        key = load_pem_private_key(read(folder / KEY), password=None)
-        certificate.verify_directly_issued_by(trusted)
+        certificate = x509.load_pem_x509_certificate(files[CERTIFICATE])
+        trusted = x509.load_pem_x509_certificate(files[TRUSTED])
+        key = load_pem_private_key(files[KEY], password=None)
         identity = _identity(certificate)
-    except (ValueError, x509.ExtensionNotFound, InvalidSignature) as error:
+    except (ValueError, x509.ExtensionNotFound) as error:
+        raise ConfigError(f"{place}: {error}; see `fullrank certs`") from None
+    try:
+        certificate.verify_directly_issued_by(trusted)
+    except (ValueError, InvalidSignature) as error:
         reason = str(error) or f"{TRUSTED} did not sign it"
-        raise ConfigError(f"{place}: {reason}; see `fullrank certs`") from None
+        raise Unmatched(f"{place}: {reason}; see `fullrank certs`") from None
     if key.public_key() != certificate.public_key():
-        raise ConfigError(
-            f"{place}: {KEY} beside it is another certificate's; see `fullrank certs`"
-        )
+        raise Unmatched(f"{place}: {KEY} beside it is another certificate's; see `fullrank certs`")
     return Facts(
         identity=identity,
         not_before=certificate.not_valid_before_utc,
         not_after=certificate.not_valid_after_utc,
+        files=files,
     )
-
-
-def parts(folder: Path) -> dict[str, bytes]:
-    """The files of a role's folder, by name.
-
-    Raises:
-        ConfigError: One is missing, or they do not match.
-    """
-    examine(folder)
-    return {name: read(folder / name) for name in (TRUSTED, CERTIFICATE, KEY)}
 
 
 def today() -> datetime:
@@ -329,6 +340,14 @@ def read(path: Path) -> bytes:
         return read_regular(path, FILE_BYTES)
     except Malformed as error:
         raise ConfigError(f"{error}; see `fullrank certs`") from None
+
+
+def _identity_in(place: Path) -> Identity:
+    """The identity in a certificate, whatever lies beside it."""
+    try:
+        return _identity(x509.load_pem_x509_certificate(read(place)))
+    except (ValueError, x509.ExtensionNotFound) as error:
+        raise ConfigError(f"{place}: {error}; see `fullrank certs`") from None
 
 
 def _identity(certificate: x509.Certificate) -> Identity:

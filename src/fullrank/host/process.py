@@ -137,13 +137,6 @@ def return_freed_pages() -> None:
         trim(0)
 
 
-def usable_cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def print_error(error: FullrankError) -> None:
     """Print why this process ends, as a plain line that its parent repeats."""
     print(f"fullrank: {plain(error)}", file=sys.stderr, flush=True)  # noqa: T201

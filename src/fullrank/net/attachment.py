@@ -191,7 +191,7 @@ async def _until_ended(
 
 async def _status(role: Role, launch: Launch) -> pb.GetStatusResponse | None:
     """The status of the run; None if its controller is unreachable, or answers nonsense."""
-    security = Security.configured(launch.config.tls, role)
+    security = await asyncio.to_thread(Security.configured, launch.config.tls, role)
     try:
         address = resolve(launch.config.controller.address, launch.run_dir, "controller")
         client = ControllerClient(address, security=security)
@@ -255,4 +255,5 @@ async def _dial_for_ever(role: Role, launch: Launch, dial: Dial, health: Health,
             _check_cancelled()
             config = launch.config
             address = resolve(config.controller.address, launch.run_dir, "controller")
-            await dial(address, Security.configured(config.tls, role), health)
+            security = await asyncio.to_thread(Security.configured, config.tls, role)
+            await dial(address, security, health)

@@ -1,6 +1,8 @@
 """Channels, their options, and their security: mutual TLS, or plain text on one host."""
 
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
@@ -16,14 +18,19 @@ from fullrank.host.certificates import (
     CERTIFICATE,
     KEY,
     TRUSTED,
+    Facts,
     Identity,
     Role,
+    Unmatched,
     examine,
-    read,
     today,
 )
 from fullrank.host.run_directory import check_socket, is_socket
 from fullrank.net.errors import marking
+
+MATCH_S, LOOKS = 1.0, 20
+"""Longest time for which ``fullrank certs rotate`` may leave the files of a role unmatched, and how
+often they are read meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +49,11 @@ class Credentials:
         """The credentials of a role, or of one learner, from a folder of certificates.
 
         Raises:
-            ConfigError: They are missing, expired, of another role, or do not match.
+            ConfigError: They are missing, expired, of another role, or do not match within
+                ``MATCH_S``.
         """
         place = folder / Identity(run="", role=role, learner=learner).folder
-        facts = examine(place)
+        facts = _matching(place)
         if (facts.identity.role, facts.identity.learner) != (role, learner):
             raise ConfigError(f"{place} holds the certificate of {facts.identity.folder}")
         if not facts.not_before <= today() <= facts.not_after:
@@ -56,11 +64,24 @@ class Credentials:
             )
         return cls(
             identity=facts.identity,
-            certificate=read(place / CERTIFICATE),
-            trusted=read(place / TRUSTED),
+            certificate=facts.files[CERTIFICATE],
+            trusted=facts.files[TRUSTED],
             expires_at=facts.not_after.timestamp(),
-            key=read(place / KEY),
+            key=facts.files[KEY],
         )
+
+
+def _matching(place: Path) -> Facts:
+    """Examine the files of a folder that may just be replaced.
+
+    Raises:
+        ConfigError: As ``examine``, for ``MATCH_S``.
+    """
+    for _ in range(LOOKS):
+        with suppress(Unmatched):
+            return examine(place)
+        time.sleep(MATCH_S / LOOKS)
+    return examine(place)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from typing import Self, TypeAlias, TypeVar
 
 import grpc
 
-from fullrank.common.errors import ConfigError, ServiceLost
+from fullrank.common.errors import ConfigError, Malformed, ServiceLost
 from fullrank.config.tree import RunConfig
 from fullrank.host.certificates import Role
 from fullrank.host.run_directory import resolve
@@ -116,7 +116,7 @@ STATUS_S = 2.0
 
 
 class StatusPoller:
-    """Asks the controller of a run for its status; one that is not up yet is STARTING."""
+    """Asks the controller of a run for its status, which is STARTING until it answers one."""
 
     def __init__(self, run_dir: Path, config: RunConfig) -> None:
         self._run_dir = run_dir
@@ -143,8 +143,7 @@ class StatusPoller:
                 trust = Security.configured(self._tls, Role.MONITOR).towards(Role.CONTROLLER)
                 self._channel = open_blocking_channel(address, trust=trust)
             stub = ControllerServiceStub(self._channel)
-            status = stub.GetStatus(pb.GetStatusRequest(), timeout=STATUS_S)
-        except (ServiceLost, grpc.RpcError):
+            return decode_status(stub.GetStatus(pb.GetStatusRequest(), timeout=STATUS_S))
+        except (ServiceLost, Malformed, grpc.RpcError):
             self._close()  # a restarted controller may listen elsewhere
             return RunStatus()
-        return decode_status(status)

@@ -5,6 +5,7 @@ None. A stand-in takes the place of such a message instead.
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, NoReturn, TypeAlias, TypeVar
@@ -82,6 +83,11 @@ RAISED: dict[StatusCode, type[errors.FullrankError]] = {
 """Errors that a caller raises; every other status is a ``ServiceLost``."""
 
 
+OF_VERSIONS = re.compile("^version .* of the .* differs from |this version of Fullrank reads ")
+"""Texts of a ``VersionMismatch``, which has the status of a ``ConfigError``: peers of all releases
+send them."""
+
+
 CALL_ENDED = (grpc.RpcError, grpc.aio.InternalError, asyncio.InvalidStateError)
 """Errors of ``grpc.aio`` for whoever writes to, or half-closes, a call that has ended."""
 
@@ -128,7 +134,7 @@ def translated(peer: str) -> Iterator[None]:
     except grpc.RpcError as error:
         _check_task()
         code, details = error.code(), plain(error.details() or error.code().name)
-        if code is StatusCode.FAILED_PRECONDITION and "version" in details:
+        if code is StatusCode.FAILED_PRECONDITION and OF_VERSIONS.search(details):
             raise errors.VersionMismatch(f"{peer}: {details}") from None
         if code in RAISED:
             raise RAISED[code](f"{peer}: {details}") from None

@@ -9,6 +9,7 @@ import numpy as np
 from fullrank import __version__
 from fullrank.algorithms import Unit
 from fullrank.common.errors import InvalidContribution, VersionMismatch
+from fullrank.common.schema import ORDINALS
 from fullrank.common.text import plain
 from fullrank.common.types import LearnerId, RunTerm
 from fullrank.net.codec import Assembler, chunks
@@ -94,13 +95,14 @@ def episode_layout_of(sizes: replay_pb2.EpisodeSizes, *, row_size: int) -> Episo
         raise InvalidContribution("episodes lacks the sizes of some agent")
     if not all(sizes.action_sizes):
         raise InvalidContribution("episodes.action_sizes has an agent without actions")
-    if sum(sizes.observation_sizes) + sum(sizes.action_sizes) + sizes.state_size > row_size:
-        raise InvalidContribution(f"episodes does not fit rows of {row_size}")
-    return EpisodeLayout(
+    layout = EpisodeLayout(
         observation_sizes=tuple(sizes.observation_sizes),
         action_sizes=tuple(sizes.action_sizes),
         state_size=sizes.state_size,
     )
+    if layout.row_size > row_size:
+        raise InvalidContribution(f"episodes needs rows of {layout.row_size}, not {row_size}")
+    return layout
 
 
 def unit_messages(units: Iterable[Unit]) -> list[common_pb2.Unit]:
@@ -159,8 +161,11 @@ def head_of(message: pb.ContainerHead, *, size: int) -> ContainerHead:
         size: Entries of a head.
 
     Raises:
-        InvalidContribution: It has another size, or does not match its checksums.
+        InvalidContribution: It has another size, or updates beyond an ordinal, or does not match
+            its checksums.
     """
+    if message.updates >= ORDINALS:
+        raise InvalidContribution(f"head.updates is {message.updates}, beyond {ORDINALS - 1}")
     values = np.empty(size, np.float32)
     assembler = Assembler(values, array_id=message.container)
     try:

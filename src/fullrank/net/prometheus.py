@@ -124,7 +124,7 @@ class Exporter:
         registry.register(self)
         ProcessCollector(registry=registry)
         try:
-            server, thread = start_http_server(int(port), host, registry)
+            server, thread = start_http_server(int(port), host.strip("[]"), registry)
         except OSError as error:
             raise AddressInUse(
                 f"cannot listen on metrics.prometheus = {self._address}: {error.strerror}; stop "

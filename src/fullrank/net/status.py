@@ -15,14 +15,13 @@ from pydantic import ConfigDict
 
 from fullrank.algorithms import Unit
 from fullrank.common.errors import FullrankError
-from fullrank.common.foreign import TEXT, parse_json, read_regular
 from fullrank.common.schema import BOUNDED, Index, Ordinal
 from fullrank.common.types import JSON, LearnerId, Matrix
 from fullrank.config.toml import read_config
 from fullrank.config.tree import RunConfig
 from fullrank.environments import AgentSpec
 from fullrank.runs.ending import lasting_caveats, read_ending
-from fullrank.runs.identity import IDENTITY
+from fullrank.runs.identity import read_identity
 from fullrank.runs.progress import SMOOTHED
 from fullrank.runs.record import IterationRecord
 from fullrank.runs.scalars import RETURN, STEPS, STEPS_PER_S, WIN_RATE, means
@@ -320,18 +319,22 @@ class Setup:
 
 
 def ended_status(run_dir: Path) -> RunStatus | None:
-    """The status of the run in a directory; None unless it is finished or has failed."""
+    """The status of the run in a directory; None unless it is finished or has failed.
+
+    Raises:
+        Malformed: Its ``run.json`` is damaged.
+    """
     ending = read_ending(run_dir)
     if ending is None:
         return None
-    facts = parse_json(read_regular(run_dir / IDENTITY, TEXT.size), origin=IDENTITY)
+    facts = read_identity(run_dir)
     try:
         iterations = read_config(run_dir).iterations
     except FullrankError:  # it failed before it had a configuration
         iterations = 0
     return RunStatus(
-        run=str(facts.get("run", "")),
-        term=int(facts.get("term", 0)),
+        run=facts.get("run", ""),
+        term=facts.get("term", 0),
         state=RunState(ending.state),
         message=ending.reason,
         exit_code=ending.exit_code,

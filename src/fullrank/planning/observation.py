@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from fullrank.codes.base import Code, codes
-from fullrank.codes.learner_codes import code_for_learners
 from fullrank.common.types import IntArray, LearnerId, Matrix, Times
 from fullrank.planning.costs import Traffic
 from fullrank.runs.record import IterationRecord
@@ -99,22 +98,10 @@ def label_of_record(record: IterationRecord) -> str:
 
 def label_of(name: str, tolerance: int) -> str:
     """A code in the form of the command line, for example ``cyclic,tolerance=2``."""
-    params = [f"{key}={value}" for key, value in _params_of(name, tolerance).items()]
+    params = [f"{key}={value}" for key, value in params_of(name, tolerance).items()]
     return ",".join([name, *params])
 
 
-def code_of_record(
-    record: IterationRecord, *, units: int, seed: int, target: Matrix | None = None
-) -> Code:
-    """The code of a recorded iteration, built again; parameters but the tolerance are defaults."""
-    return code_for_learners(
-        codes.build(record.code, **_params_of(record.code, record.tolerance)),
-        learners=record.code_rows // record.rows_per_learner,
-        units=units,
-        seed=seed,
-        target=target,
-    )
-
-
-def _params_of(name: str, tolerance: int) -> dict[str, Any]:
+def params_of(name: str, tolerance: int) -> dict[str, Any]:
+    """The parameters with which the planner asks for a code of a tolerance."""
     return codes.get(name).tolerating(tolerance) or {}

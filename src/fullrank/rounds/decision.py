@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import ClassVar, TypeAlias
 
-from fullrank.common.types import FloatArray, LearnerId
+from fullrank.common.rows import Rows
+from fullrank.common.types import LearnerId
 
 
 class Verdict(Enum):
@@ -46,7 +47,7 @@ class Decoded:
 
     verdict: Verdict
     """COMMIT, HIGH_VARIANCE or INEXACT."""
-    updates: FloatArray
+    updates: Rows
     """T U, shape (K, P) float32: a target of one unit as it is on the grid, exact sums rounded
     once."""
     digests: Sequence[bytes]

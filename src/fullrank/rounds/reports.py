@@ -51,8 +51,12 @@ def report_of(update: FloatArray, hashing: LinearHash | None, *, statistics: int
 
 def reporter_of(problem: Problem, *, seed: int) -> Callable[[FloatArray], bytes]:
     """The report that a learner makes of a unit: its digest, and for sums its linear hash."""
-    hashing = None if problem.recovers_units else LinearHash(problem.vector_size, key=seed)
-    return partial(report_of, hashing=hashing, statistics=problem.statistics)
+    return partial(report_of, hashing=hashing_of(problem, seed=seed), statistics=problem.statistics)
+
+
+def hashing_of(problem: Problem, *, seed: int) -> LinearHash | None:
+    """The linear hash of a run; None where every target is one unit."""
+    return None if problem.recovers_units else LinearHash(problem.vector_size, key=seed)
 
 
 def report_bytes(problem: Problem) -> int:

@@ -97,6 +97,11 @@ class RowAssignment(Generic[HolderT]):
         """Number of learners that got no row."""
         return max(0, self.members - len(working_shares(self.code)))
 
+    @property
+    def rows(self) -> set[int]:
+        """Rows of C that combine a unit, and extra rows; with a holder or without."""
+        return {*working_rows(self.code), *self.extra_rows}
+
     def vacant(self) -> list[int]:
         """Shares without a holder."""
         held = {row // self.code.rows_per_learner for row in self.holders}

@@ -235,7 +235,7 @@ class OpenRound(Generic[HolderT]):
             self._doubt(decision)
         elif decision.verdict is Verdict.HIGH_VARIANCE:
             self._orders.append(Commit(decision))
-        else:
+        elif not self._replaces_vacant():
             self._accept_inexact(decision)
 
     def _is_withheld(self, decision: Decision) -> bool:
@@ -254,6 +254,14 @@ class OpenRound(Generic[HolderT]):
         self._orders.append(Commit(decision))
         if decision.culprit is not None:
             self._orders.append(Quarantine(decision.culprit, decision.reason))
+
+    def _replaces_vacant(self) -> bool:
+        """True if units take the place of rows that an inexact round lacks with their learners."""
+        units, absent = self._extra.unsent, self.assignment.rows - self.round.rows
+        if self._policies.inexact == "commit" or not (units and absent):
+            return False
+        self._add({ANY: units})  # without an idle learner, until one comes or by the deadline
+        return True
 
     def _accept_inexact(self, decision: Decoded) -> None:
         """Commit an inexact decision if the policy allows it.
@@ -277,11 +285,7 @@ class OpenRound(Generic[HolderT]):
         return f"rows of rank {round_.rank} do not determine {target}"
 
     def _pass_deadline(self, paused_s: Mapping[LearnerId, float]) -> None:
-        """Commit, prove, or apply the policy, after the deadline passed without a commit."""
-        last = self._last
-        if isinstance(last, Decoded) and last.variance is not None:
-            self._orders.append(Commit(last))  # further rows would only lower its variance
-            return
+        """Prove, or commit or apply the policy, after the deadline passed without a commit."""
         if not self._proves():
             self._apply_deadline_policy(paused_s)
         self._orders.append(SetTimer())
@@ -307,6 +311,9 @@ class OpenRound(Generic[HolderT]):
         last, policies = self._last, self._policies
         if isinstance(last, Corrupt):
             self._doubt(last)
+            return
+        if isinstance(last, Decoded) and last.verdict is not Verdict.INEXACT:
+            self._commit(last)  # rows would only lower its variance, or its proof is not to be had
             return
         units, fails = self.round.missing(), policies.undecodable == "fail"
         if isinstance(last, Decoded):

@@ -17,11 +17,12 @@ from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import stream
 from fullrank.common.types import Array
 from fullrank.runs.statistics import (
-    ENDS,
+    ENOUGH,
     RunResult,
-    ends,
     interquartile_means,
     named,
+    percentiles,
+    student_ends,
     task_of,
 )
 
@@ -44,29 +45,44 @@ class Band(NamedTuple):
 
 
 def band(strata: Sequence[Array], statistic: OverStrata) -> Band:
-    """A mean of runs with its interval, that of ``ends``; equal values give an equal band.
+    """A mean of runs with its 95 % interval; equal values give an equal band.
+
+    It is a stratified percentile bootstrap, and Student's where a stratum has fewer than ``ENOUGH``
+    runs.
 
     Args:
         strata: Values of the runs of each stratum, each of shape (runs, points).
         statistic: The mean of the strata.
     """
-    centre, resampled = _resampled(strata, statistic)
-    return Band(centre, *ends(resampled, centre, sizes=[len(values) for values in strata]))
+    sizes = [len(values) for values in strata]
+    if min(sizes) >= ENOUGH:
+        return share(strata, statistic)
+    drawn = _drawn(strata)
+    whole = [
+        np.broadcast_to(values, each.shape) for values, each in zip(strata, drawn, strict=True)
+    ]
+    alone = [statistic([*whole[:at], drawn[at], *whole[at + 1 :]]) for at in range(len(strata))]
+    centre = _of_runs(strata, statistic)
+    return Band(centre, *student_ends(alone, centre, sizes=sizes))
 
 
 def share(strata: Sequence[Array], statistic: OverStrata) -> Band:
     """A share of runs, or of pairs of them, with its stratified percentile bootstrap, 95 %."""
-    centre, resampled = _resampled(strata, statistic)
-    return Band(centre, *np.percentile(resampled, ENDS, axis=0))
+    return Band(_of_runs(strata, statistic), *percentiles(statistic(_drawn(strata))))
 
 
-def _resampled(strata: Sequence[Array], statistic: OverStrata) -> tuple[Array, Array]:
-    """A statistic of runs, and of runs that are drawn with replacement within each stratum."""
+def _of_runs(strata: Sequence[Array], statistic: OverStrata) -> Array:
+    """A statistic of runs, shape (points,)."""
+    centre: Array = statistic([values[None] for values in strata])[0]
+    return centre
+
+
+def _drawn(strata: Sequence[Array]) -> list[Array]:
+    """Runs that are drawn with replacement within each stratum."""
     generator = stream(0, "strata")
-    drawn = [
+    return [
         values[generator.integers(len(values), size=(RESAMPLES, len(values)))] for values in strata
     ]
-    return statistic([values[None] for values in strata])[0], statistic(drawn)
 
 
 def interquartile_mean(strata: Sequence[Array]) -> Array:

@@ -13,6 +13,7 @@ from fullrank.common.errors import Malformed
 from fullrank.common.foreign import lines_of, parse_json
 from fullrank.common.schema import BOUNDED, Name, Ordinal, validated
 from fullrank.common.types import JSON, Interval
+from fullrank.runs.events import whole_bytes
 
 EVALUATIONS = "evaluations.jsonl"
 """File of a run directory; each line is one evaluation, as ``fullrank eval --json`` prints it."""
@@ -57,13 +58,15 @@ _RECORD = TypeAdapter(EvaluationRecord)
 
 
 def append(directory: Path, facts: JSON) -> None:
-    """Append an evaluation to the run's file.
+    """Append an evaluation to the run's file, in place of a truncated last line.
 
     Raises:
         FullrankError: It cannot be written.
     """
     path = directory / EVALUATIONS
     with writing(path), path.open("a", encoding="utf-8") as file:
+        if (whole := whole_bytes(path)) < path.stat().st_size:
+            file.truncate(whole)
         file.write(json.dumps(facts) + "\n")
 
 
@@ -104,4 +107,15 @@ def _played(played: JSON, **further: object) -> JSON:
     """Fields of the record of a policy's episodes."""
     returns = dict(played)
     sides, win_rate = returns.pop("sides", None), returns.pop("win_rate", None)
-    return {**further, "returns": returns, "sides": sides, "win_rate": win_rate}
+    if isinstance(sides, dict):
+        sides = {name: _bounded(interval) for name, interval in sides.items()}
+    return {**further, "returns": _bounded(returns), "sides": sides, "win_rate": win_rate}
+
+
+def _bounded(interval: object) -> object:
+    """The interval of a single episode, which has no bounds, as its mean alone."""
+    if not isinstance(interval, dict):
+        return interval
+    return {
+        end: interval.get("mean") if value is None else value for end, value in interval.items()
+    }

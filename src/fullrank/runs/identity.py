@@ -21,7 +21,7 @@ from fullrank.common.schema import Name, Ordinal, validated
 from fullrank.common.text import plain
 from fullrank.common.types import JSON
 
-CHECKPOINTS, JOURNAL = "checkpoints", "journal"
+CHECKPOINTS, JOURNAL, HEADS = "checkpoints", "journal", "heads"
 """Subdirectories of a run's directory."""
 CONFIGURATION, IDENTITY = "config.toml", "run.json"
 """Files of a run's directory: its settings; its id, term and place."""

@@ -21,7 +21,8 @@ import numpy as np
 
 from fullrank.common.durable import ROOM, sync_directory, writing
 from fullrank.common.failpoints import reach
-from fullrank.common.types import JSON, FloatArray
+from fullrank.common.rows import Rows
+from fullrank.common.types import JSON
 from fullrank.runs.journal_format import CONDEMNED, CUT_SHORT, Entry, SegmentReader, encode
 
 UPDATE_BYTES = 16 * 2**20
@@ -81,7 +82,7 @@ class Journal:
         iteration: int,
         *,
         facts: JSON,
-        updates: FloatArray,
+        updates: Rows,
         reproducible: bool = True,
         durable: bool = True,
     ) -> Record:
@@ -244,6 +245,17 @@ def survey(directory: Path) -> list[SegmentSurvey]:
             )
         )
     return surveys
+
+
+def ever_committed(directory: Path) -> int:
+    """Iterations that were committed and never condemned, though a later term repeats them yet."""
+    known = 0
+    for segment in survey(directory):
+        if segment.condemned is None:
+            known = max(known, segment.first + segment.records)
+        else:
+            known = segment.condemned
+    return known
 
 
 def segments_in(directory: Path) -> list[str]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from fullrank.common.errors import CheckpointUnusable, Malformed, VersionMismatch
 from fullrank.common.foreign import Bounds, parse_json, regular
+from fullrank.common.rows import Rows
 from fullrank.common.types import JSON, FloatArray
 
 HEADER = struct.Struct("<4sIQII")
@@ -44,13 +45,11 @@ class Entry:
         return CONDEMNED in self.facts
 
 
-def encode(
-    iteration: int, facts: JSON, updates: FloatArray, *, stored: bool
-) -> tuple[bytes, bytes]:
+def encode(iteration: int, facts: JSON, updates: Rows, *, stored: bool) -> tuple[bytes, bytes]:
     """A record in two pieces; the second, the updates, is not copied again."""
     text = json.dumps({"iteration": iteration, **facts}).encode()
-    data = updates.astype("<f4", copy=False).tobytes() if stored else b""
-    lengths = (MARK, len(text), len(data), len(updates))
+    data = np.asarray(updates).astype("<f4", copy=False).tobytes() if stored else b""
+    lengths = (MARK, len(text), len(data), updates.shape[0])
     checksum = google_crc32c.extend(google_crc32c.value(HEADER.pack(*lengths, 0) + text), data)
     return HEADER.pack(*lengths, checksum) + text, data
 

@@ -147,6 +147,8 @@ class Log:
         self.openings, self.strays = set[int](), set[str]()
         self.files: dict[str, str] = {}
         self.rows: tuple[RowSegment, ...] = ()
+        self._doubtful = False
+        """True after a failed write, whose entry a successor may have read and removed."""
 
     def read(self) -> Header | None:
         """Read to the end.
@@ -264,11 +266,28 @@ class Log:
             StaleTerm: A later controller has created it.
             StorageFailed: The store does not take it.
         """
-        if not self.create(records, **facts):
+        doubtful, self._doubtful = self._doubtful, True
+        while not self.create(records, **facts):
             found = self._entry(entry_name(self.next))
-            if found is not None and found[0].instance == self.own.instance:
-                raise StorageFailed(f"{self.place} did not answer; {LOST}")
-            raise self.superseded(found[0].term if found else self.own.term + 1)
+            if found is None or found[0].instance != self.own.instance:
+                raise self.superseded(found[0].term if found else self.own.term + 1)
+            self._take(found[0])  # its answer was lost, and it could not be read back
+            self.next += 1
+        if doubtful:
+            self.check_end()
+        self._doubtful = False
+
+    def check_end(self) -> int:
+        """The number of the newest head, after an entry was created.
+
+        Raises:
+            StaleTerm: The entry was removed, and not the end of the log.
+            StorageFailed: The store cannot be reached.
+        """
+        number, newest = self.newest_head()
+        if newest is not None and newest.head is not None and newest.head.sequence >= self.next:
+            raise self.superseded(newest.term)
+        return number
 
     def put_head(self, number: int) -> None:
         """Write the newest head as that of a term."""

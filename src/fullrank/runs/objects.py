@@ -47,7 +47,12 @@ def open_objects(place: str) -> Objects:
         ConfigError: There is no such kind of store, or its package is not installed.
     """
     if "://" not in place:
-        return DirectoryObjects(Path(place))
+        if not (directory := Path(place)).is_absolute():
+            raise ConfigError(
+                f"store.url = {place!r} is another directory in each working directory; use "
+                f"{str(directory.absolute())!r}"
+            )
+        return DirectoryObjects(directory)
     if re.search(r"[@?#]", place):
         raise ConfigError(
             "store.url is a scheme, a bucket and a prefix, as s3://bucket/prefix; credentials "

@@ -1,9 +1,9 @@
 """Progress of a run as text, for a terminal, a pipe or a service's log."""
 
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from statistics import fmean
+from math import fsum, isfinite
 
 from fullrank.common.text import decimal
 from fullrank.runs.record import IterationRecord
@@ -119,6 +119,11 @@ def _exactness(record: IterationRecord) -> str:
     return "yes" if record.exact else f"±{record.error_bound or 0.0:.0e}"
 
 
+def _mean(values: Collection[float]) -> float:
+    """Mean of values the sum of which may be no number."""
+    return fsum(value / len(values) for value in values)
+
+
 class _Mean:
     """A running mean as text; ``-`` before its first value."""
 
@@ -133,7 +138,7 @@ class _Mean:
     @property
     def mean(self) -> float | None:
         """The mean; None before the first value."""
-        return fmean(self._last) if self._last else None
+        return _mean(self._last) if self._last else None
 
     def __bool__(self) -> bool:
         return bool(self._last)
@@ -143,7 +148,7 @@ class _Mean:
 
     def whole(self) -> str:
         """Return the mean as a whole number."""
-        return f"{fmean(self._last):,.0f}" if self._last else "-"
+        return "-" if self.mean is None else f"{self.mean:,.0f}"
 
 
 class TimeLeft:
@@ -167,9 +172,10 @@ class TimeLeft:
             self._last.append(record.iteration_s)
 
     def __str__(self) -> str:
-        if not self._last or not self._left:
+        left_s = self._left * _mean(self._last)
+        if not self._last or not self._left or not isfinite(left_s):
             return ""
-        minutes, seconds = divmod(round(self._left * fmean(self._last)), 60)
+        minutes, seconds = divmod(round(left_s), 60)
         hours, minutes = divmod(minutes, 60)
         if hours:
             return f"{hours} h {minutes} min left"

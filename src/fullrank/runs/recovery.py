@@ -16,6 +16,9 @@ from fullrank.runs.identity import CHECKPOINTS, JOURNAL
 from fullrank.runs.journal_format import CUT_SHORT
 from fullrank.runs.record import METRICS
 
+LOOKS = 10
+"""Looks at a run that goes on, at most; each may miss what the run prunes meanwhile."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
@@ -34,15 +37,19 @@ def examine(run_dir: Path, *, published: int) -> Recovery:
         run_dir: The run's directory, where a run that goes on may remove some meanwhile.
         published: Number of iterations that the run is known to have committed.
     """
-    while True:
+    for _ in range(LOOKS):
         before = checkpoint.saved(run_dir / CHECKPOINTS)
-        found = _examine(run_dir, published)
-        if not found.faults or checkpoint.saved(run_dir / CHECKPOINTS) == before:
-            return found
+        found, damaged = _examine(run_dir, published)
+        after = checkpoint.saved(run_dir / CHECKPOINTS)
+        if not found.faults or after == before or damaged & set(after):
+            break
+    return found
 
 
-def _examine(run_dir: Path, published: int) -> Recovery:
+def _examine(run_dir: Path, published: int) -> tuple[Recovery, set[Path]]:
+    """The state that is found, and the checkpoints that are damaged."""
     faults: list[str] = []
+    damaged: set[Path] = set()
     committed = 0
     paths = checkpoint.saved(run_dir / CHECKPOINTS)
     for path in standing(run_dir):
@@ -51,6 +58,7 @@ def _examine(run_dir: Path, published: int) -> Recovery:
         except CheckpointUnusable as error:
             if path.exists():
                 faults.append(str(error))
+                damaged.add(path)
     for segment in journal.survey(run_dir / JOURNAL):
         if segment.fault and segment.fault != CUT_SHORT:
             faults.append(f"{segment.path}: {segment.fault} after {segment.records} records")
@@ -62,7 +70,7 @@ def _examine(run_dir: Path, published: int) -> Recovery:
             f"iterations {committed} to {published - 1} were published, but are in no usable "
             "checkpoint or record; a resumed run computes them again"
         )
-    return Recovery(committed=committed, faults=tuple(faults))
+    return Recovery(committed=committed, faults=tuple(faults)), damaged
 
 
 def checkpoints_lost(run_dir: Path) -> bool:

@@ -41,7 +41,7 @@ from fullrank.runs.ending import CAVEATS
 from fullrank.runs.evaluations import EVALUATIONS
 from fullrank.runs.events import DIRECTORY as HISTORY
 from fullrank.runs.events import whole_bytes
-from fullrank.runs.identity import CHECKPOINTS, CONFIGURATION, IDENTITY, JOURNAL, run_of
+from fullrank.runs.identity import CHECKPOINTS, CONFIGURATION, HEADS, IDENTITY, JOURNAL, run_of
 from fullrank.runs.record import METRICS, published
 from fullrank.runs.recovery import Recovery, examine, standing
 
@@ -129,6 +129,9 @@ def _copy(run_dir: Path, into: Path) -> None:
     for name in FACTS:
         if (run_dir / name).exists() or name in (CONFIGURATION, IDENTITY):
             shutil.copyfile(run_dir / name, into / name)
+    for path in (run_dir / HEADS).glob("*.npz"):
+        (into / HEADS).mkdir(exist_ok=True)
+        shutil.copyfile(path, into / HEADS / path.name)
     for name in LINES:
         _copy_lines(run_dir / name, into / name)
     # The controller's events first: those that they depend on are in the other logs already.
@@ -170,7 +173,7 @@ _NAME = re.compile(
     r"|checkpoints/\d{1,18}/(state\.safetensors|manifest\.json)"
     r"|journal/\d{1,18}-\d{1,18}\.journal"
     r"|replay/([\w-]{1,64}/)?([\w-]{1,64}\.table|fence\.json)"
-    r"|history/[\w-]{1,64}\.jsonl",
+    r"|history/[\w-]{1,64}\.jsonl|heads/\d{1,5}\.npz",
     re.ASCII,
 )
 """Names that a run has; the key of its audits is not among them and never leaves the machine."""

@@ -40,14 +40,34 @@ def interquartile_means(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     return row_means(np.partition(rows, (cut, count - cut - 1), axis=1)[:, cut : count - cut])
 
 
-def bootstrap(values: NDArray[np.float64]) -> Interval:
-    """Percentile bootstrap of a mean, 95 %; equal values give an equal interval.
+def mean_interval(values: NDArray[np.float64]) -> Interval:
+    """A mean with its 95 % interval; equal values give an equal interval.
 
     Args:
         values: Independent observations, shape (n,), n at least 1.
     """
-    low, high = np.percentile(row_means(_drawn(values)), ENDS)
-    return Interval(float(row_means(values[None])[0]), float(low), float(high))
+    return interval_of(row_means(values[None]), row_means(_drawn(values)), size=len(values))
+
+
+def interval_of(
+    centre: NDArray[np.float64], resampled: NDArray[np.float64], *, size: int
+) -> Interval:
+    """The 95 % interval of a statistic.
+
+    Its ends are percentiles of the resampled statistic, and Student's of fewer than ``ENOUGH``
+    observations; one alone has no bounds.
+
+    Args:
+        centre: The statistic, shape (1,).
+        resampled: The statistic of resampled observations, shape (resamples,).
+        size: Number of observations.
+    """
+    if size == 1:
+        return Interval(float(centre[0]), -math.inf, math.inf)
+    column = resampled[:, None]
+    few = size < ENOUGH
+    ends = student_ends([column], centre, sizes=[size]) if few else percentiles(column)
+    return Interval(*(float(end[0]) for end in (centre, *ends)))
 
 
 def _drawn(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -69,28 +89,39 @@ def student(values: NDArray[np.float64], *, share: float = 0.95) -> Interval:
     return Interval(float(mean), float(mean - reach), float(mean + reach))
 
 
-def ends(
-    resampled: NDArray[np.float64], centre: NDArray[np.float64], *, sizes: Sequence[int]
+def percentiles(
+    resampled: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Ends of the 95 % interval of a statistic of runs; equal runs give an equal interval.
+    """Ends of the 95 % interval of a statistic of resampled runs, shape (resamples, points)."""
+    low, high = np.percentile(resampled, ENDS, axis=0)
+    return low, high
 
-    They are percentiles, and Student's where a stratum has fewer than ``ENOUGH`` runs. The standard
-    error is then the root mean square of the resampled statistic's deviations from its centre,
-    times the root of runs over degrees of freedom. Strata of one run show no deviation.
+
+def student_ends(
+    resampled: Sequence[NDArray[np.float64]], centre: NDArray[np.float64], *, sizes: Sequence[int]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Ends of Student's 95 % interval of a statistic; equal runs give an equal interval.
+
+    The variance due to a stratum is the mean square of the deviations from the centre when its runs
+    alone are resampled, times runs over degrees of freedom. The degrees of freedom of their sum are
+    those of Welch and Satterthwaite. A stratum of one run shows no variance: there is no interval
+    then, and both ends are the centre.
 
     Args:
-        resampled: The statistic of resampled runs, shape (resamples, points).
+        resampled: The statistic by resampled stratum, each of shape (resamples, points).
         centre: The statistic of the runs, shape (points,).
         sizes: Number of runs of each stratum.
     """
     from scipy.special import stdtrit
 
-    if min(sizes) >= ENOUGH:
-        low, high = np.percentile(resampled, ENDS, axis=0)
-        return low, high
-    free = max(1, sum(sizes) - len(sizes))
-    error = np.sqrt(np.mean((resampled - centre) ** 2, axis=0) * sum(sizes) / free)
-    reach = error * float(stdtrit(free, ENDS[1] / 100))
+    if min(sizes) == 1:
+        return centre, centre
+    free = np.array(sizes)[:, None] - 1
+    squares = np.array([np.mean((each - centre) ** 2, axis=0) for each in resampled])
+    variances = squares * (free + 1) / free
+    total, parts = variances.sum(axis=0), (variances**2 / free).sum(axis=0)
+    together = np.divide(total**2, parts, out=np.ones_like(total), where=parts > 0)
+    reach = np.sqrt(total) * stdtrit(together, ENDS[1] / 100)
     return centre - reach, centre + reach
 
 
@@ -207,12 +238,9 @@ def task_of(settings: Mapping[str, Hashable]) -> Mapping[str, Hashable]:
 
 def _over_runs(values: Sequence[float]) -> Interval:
     """Interquartile mean with its interval, which is unbounded for a single run."""
-    if len(values) == 1:
-        return Interval(values[0], -math.inf, math.inf)
     runs = np.array(values)
-    (centre,), resampled = interquartile_means(runs[None]), interquartile_means(_drawn(runs))
-    low, high = ends(resampled, centre, sizes=[len(runs)])
-    return Interval(float(centre), float(low), float(high))
+    resampled = interquartile_means(_drawn(runs))
+    return interval_of(interquartile_means(runs[None]), resampled, size=len(runs))
 
 
 def flat(table: JSON, prefix: str = "") -> dict[str, Hashable]:

@@ -72,8 +72,6 @@ class SharedStore:
         self._objects, self._place, self._run_dir = open_objects(place), place, run_dir
         self._keep, self._lock = keep, Lock()
         self.log = Log(self._objects, place, restart=self._clear, take=self._take_records)
-        self._seen: dict[str, tuple[int, ...]] = {}
-        """Time, size and inode of each small file when it was stored."""
         self._filling: dict[str, list[bytes]] = {}
         """The records that are to be shipped, by segment."""
         self._planned: tuple[RowSegment, ...] = ()
@@ -132,10 +130,7 @@ class SharedStore:
             log.follow()
             if len(log.openings) > opened:
                 raise log.superseded(log.last.term)
-        known, newest = log.newest_head()
-        if newest is not None and newest.head is not None and newest.head.sequence >= log.next:
-            raise log.superseded(newest.term)  # the entry was removed, and not the end of the log
-        for number in range(known + 1, term + 1):
+        for number in range(log.check_end() + 1, term + 1):
             log.put_head(number)
         self._objects.remove([SCRATCH])
         self._take_all() if empty else self._restore()
@@ -284,9 +279,8 @@ class SharedStore:
             rows=self._planned,
         )
         with self._lock:
-            self._changed()
-            superseded = self._superseded_by(head)
-            log.write(head=head, files=log.files, strays=tuple(sorted(superseded)))
+            superseded, files = self._superseded_by(head), log.files | self._changed()
+            log.write(head=head, files=files, strays=tuple(sorted(superseded)))
             log.put_head(log.own.term)
             log.strays.clear()
         reach("store.checkpointed")
@@ -300,17 +294,10 @@ class SharedStore:
         return objects - head.objects - set(map(entry_name, log.openings))
 
     def _changed(self) -> dict[str, str]:
-        """The small files that have changed since they were stored."""
-        changed = {}
-        for name in SMALL:
-            path = self._run_dir / name
-            if path.exists():
-                found = path.stat()
-                state = (found.st_mtime_ns, found.st_size, found.st_ino)
-                if self._seen.get(name) != state:
-                    changed[name], self._seen[name] = path.read_text(encoding="utf-8"), state
-        self.log.files |= changed
-        return changed
+        """The small files that are not in the log as they are."""
+        paths = {name: self._run_dir / name for name in SMALL}
+        files = {name: path.read_text("utf-8") for name, path in paths.items() if path.exists()}
+        return {name: text for name, text in files.items() if self.log.files.get(name) != text}
 
     def _checkpoints(self) -> Iterator[tuple[str, Path, JSON]]:
         """The checkpoints of the directory, oldest first: folder in the store, path and facts."""

@@ -1,6 +1,7 @@
 """Player of blocks: one whole episode in each copy, keyed, with the parameters of one version."""
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -243,5 +244,6 @@ class BlockPlayer:
         environments = [*self._environments.values(), *self._processes]
         self._environments.clear()
         self._processes = []
-        for environment in environments:
-            environment.close()
+        with ExitStack() as stack:  # which closes all, though one fails
+            for environment in environments:
+                stack.callback(environment.close)

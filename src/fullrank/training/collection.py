@@ -25,6 +25,7 @@ from fullrank.environments.capabilities import (
     doing,
     horizon_of,
     shares_reward,
+    step_limit_of,
 )
 from fullrank.environments.instances import Instances
 from fullrank.replay.episodes import EpisodeLayout
@@ -180,14 +181,23 @@ class StepCollection(OwnCollection):
         layout: Layout of one transition.
         seed: The run's seed.
         steps: Steps of each copy in one collection.
+        make_rollout: Makes the rollout, where it plays.
     """
 
     def __init__(
-        self, environment: Environment, player: Player, layout: Layout, *, seed: int, steps: int
+        self,
+        environment: Environment,
+        player: Player,
+        layout: Layout,
+        *,
+        seed: int,
+        steps: int,
+        make_rollout: Callable[..., Rollout] = Rollout,
     ) -> None:
         horizon = horizon_of(environment)
         stagger = horizon if horizon and steps % horizon else 0
-        self._rollout = rollout = Rollout(environment, player, layout, seed=seed, stagger=stagger)
+        rollout = make_rollout(environment, player, layout, seed=seed, stagger=stagger)
+        self._rollout = rollout
         rows, play = steps * environment.copies, partial(rollout.collect, steps)
         super().__init__(environment, layout, rows=rows, steps=rows, play=play)
         self._begun, self._before = 0, rollout.mark()
@@ -273,6 +283,7 @@ class Collector:
         layout: Layout of one row.
         warmup: As given; 0 where learners collect, or no transition of before is drawn.
         horizon: Steps of every episode; 0 if their lengths differ or are unknown.
+        step_limit: Most steps of an episode; 0 if unknown.
         collection: As given.
     """
 
@@ -296,7 +307,8 @@ class Collector:
         self._transitions = layout_of(environment.agents, masked=problem.masked)
         self.layout = problem.episodes or self._transitions
         self.warmup = warmup if problem.data.batch_size and not problem.data.epochs else 0
-        self._warmup_copies, self.horizon = warmup_copies, horizon_of(environment)
+        self._warmup_copies = warmup_copies
+        self.horizon, self.step_limit = horizon_of(environment), step_limit_of(environment)
 
     def warm_up(self, report: Callable[[str], None] = lambda text: None) -> FloatArray:
         """Collect the rows before the first iteration, shape (warmup or more, row_size).

@@ -9,8 +9,23 @@ from numpy.typing import NDArray
 from fullrank.common.errors import EnvironmentFailed
 from fullrank.common.types import Array, BoolArray, FloatArray, IntArray
 from fullrank.environments.base import Environment, Step
-from fullrank.environments.capabilities import Contested, Masked, shares_reward
+from fullrank.environments.capabilities import (
+    Contested,
+    Masked,
+    next_available_of,
+    shares_reward,
+    step_limit_of,
+)
 from fullrank.replay.layout import Layout
+
+LONGEST = 30_000
+"""Steps after which an episode that has not ended is taken to have no end, unless the environment
+states a longer limit; the longest ones of published tasks, of Atari games, have 27,000."""
+
+
+def longest_of(environment: Environment) -> int:
+    """Return the number of steps after which an episode is taken to have no end."""
+    return max(LONGEST, step_limit_of(environment))
 
 
 class Episodes:
@@ -104,7 +119,7 @@ class Episodes:
             terminated=step.terminated | comes_back,
             alive=alive,
             available=available,
-            next_available=self.available() if layout.masked else None,
+            next_available=next_available_of(self._environment) if layout.masked else None,
             out=out,
         )
         return step

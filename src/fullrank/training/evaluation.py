@@ -11,11 +11,12 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from fullrank.algorithms.roles import Player
+from fullrank.common.errors import EnvironmentFailed, NoEnd
 from fullrank.common.seeding import derive, stream
 from fullrank.common.types import Array, BoolArray, FloatArray, IntArray
 from fullrank.environments.base import AgentSpec, Continuous, Environment
 from fullrank.environments.capabilities import Contested, horizon_of
-from fullrank.training.episodes import Episodes, team_returns, team_reward
+from fullrank.training.episodes import Episodes, longest_of, team_returns, team_reward
 
 
 class Act(Protocol):
@@ -115,7 +116,11 @@ def evaluate(
         episodes: Number of episodes, at least 1.
         seed: Fixes the initial states.
         told: Takes the number of episodes that have ended, after every step.
+
+    Raises:
+        NoEnd: An episode has not ended after ``longest_of(environment)`` steps.
     """
+    longest = longest_of(environment)
     player = EpisodePlayer(environment, act)
     running = player.episodes
     episode_of = np.zeros(environment.copies, dtype=np.int64)
@@ -141,6 +146,11 @@ def evaluate(
         won[ended[counted]] = running.won()[counted]
         open_episodes -= int(counted.sum())
         told(episodes - open_episodes)
+        if ((steps >= longest) & ~running.ended & (episode_of < episodes)).any():
+            raise NoEnd(
+                f"{'greedy play' if isinstance(act, Greedy) else 'play'} does not end: an episode "
+                f"has had {longest:,} steps; give the environment a time limit"
+            )
     returns, sides = team_returns(environment, by_agent)
     contested = isinstance(environment, Contested)
     return Evaluation(returns, sides, lengths, won if contested else None)
@@ -251,13 +261,22 @@ def random_reward_scale(environment: Environment, *, seed: int) -> RewardScale:
     Args:
         environment: Environment whose episodes all have the same length; all copies are reset.
         seed: Fixes the initial states and the actions.
+
+    Raises:
+        EnvironmentFailed: An episode has another number of steps.
     """
     episodes, act = Episodes(environment), random_actions(environment.agents, seed=seed)
-    copies = episodes.waiting()
+    copies, horizon = episodes.waiting(), horizon_of(environment)
     episodes.begin(copies, [derive(seed, "episode", copy) for copy in copies.tolist()])
     rewards, own = [], []
-    for _ in range(horizon_of(environment)):
+    for step in range(1, horizon + 1):
         outcome = episodes.advance(act(episodes.observation, episodes.available()))
+        if (outcome.ended != (step == horizon)).any():
+            length = f"ends with step {step}" if step < horizon else "goes on after it"
+            raise EnvironmentFailed(
+                f"the environment's horizon is {horizon}, and an episode {length}; leave the "
+                "attribute horizon out, or let every episode have as many steps"
+            )
         rewards.append(team_reward(environment, outcome.reward))
         own.append(outcome.reward)
     mean, deviation = float(np.mean(rewards)), float(np.std(rewards))

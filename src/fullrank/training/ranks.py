@@ -23,11 +23,10 @@ from torch import Tensor
 from fullrank.algorithms import Algorithm, Problem
 from fullrank.algorithms.optimiser import AdamOptimiser
 from fullrank.algorithms.roles import ACTING
-from fullrank.codes.targets import target_sizes
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray, UnitIndex
+from fullrank.networks.fused.cuda import as_rows
 from fullrank.networks.parameters import GroupedParameters
-from fullrank.rounds.verification import digests_of
 from fullrank.training.centralised import Centralised
 
 Split = Literal["agents", "transitions"]
@@ -157,8 +156,6 @@ class Rank:
         self._exchange: Exchange | None = None
         if not division.summed:
             self._exchange = Exchange.of(algorithm, division.targets)
-        sizes = problem.unit_sizes
-        self._sizes = sizes if problem.target is None else target_sizes(problem.target, sizes)
         self._updates: FloatArray = np.empty((0, problem.vector_size), np.float32)
 
     def compute(self, batch: FloatArray, *, iteration: int) -> Share:
@@ -167,11 +164,11 @@ class Rank:
             batch, self._units, targets=self._targets, iteration=iteration
         )
         if self._exchange is None:
-            self._wire.add(torch.from_numpy(sums))
-        self._updates = sums.astype(np.float32)
-        sizes = [self._sizes[target] for target in self._targets]
-        own = digests_of(self._updates, sizes, self._problem.statistics)
+            self._wire.add(sums)
+        updates = sums.to(torch.float32)
+        own = self._centralised.digests(updates, self._targets, batch, iteration=iteration)
         digests = dict(zip(self._targets, own, strict=True))
+        self._updates = np.asarray(as_rows(updates))
         if self._problem.target is None:
             reports = digests
         return Share(updates=self._updates, digests=digests, reports=reports)

@@ -21,7 +21,7 @@ from fullrank.environments.lattice.ising import Spins
 from fullrank.environments.particle.cooperative_navigation import Navigation
 from fullrank.environments.particle.environment import ParticleEnvironment
 from fullrank.environments.particle.scene import MOVES
-from fullrank.runs.statistics import RESAMPLES
+from fullrank.runs.statistics import RESAMPLES, interval_of
 from fullrank.training.evaluation import Act, Evaluation, random_actions
 
 RANDOM, STILL, GOOD = "random", "still", "good"
@@ -57,9 +57,8 @@ def gap_closed(returns: Array, random: Array, good: Array) -> Interval:
     """
     picked = stream(0, "gap_closed").integers(len(returns), size=(RESAMPLES, len(returns)))
     low, mid, high = (values[picked].mean(axis=1) for values in (random, returns, good))
-    bounds = np.percentile((mid - low) / (high - low), [2.5, 97.5])
     mean = (returns.mean() - random.mean()) / (good.mean() - random.mean())
-    return Interval(float(mean), float(bounds[0]), float(bounds[1]))
+    return interval_of(np.array([mean]), (mid - low) / (high - low), size=len(returns))
 
 
 def share_closed(played: Mapping[str, Evaluation], policy: str) -> Interval | None:

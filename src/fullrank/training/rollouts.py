@@ -4,7 +4,7 @@ A collection is a pure function of the seed, the parameters and the iteration, s
 controller and the one-process driver collect the same transitions.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -16,10 +16,10 @@ from fullrank.common.errors import CheckpointUnusable, EnvironmentFailed
 from fullrank.common.seeding import derive
 from fullrank.common.types import Array, BoolArray, FloatArray, IntArray
 from fullrank.environments.base import Environment
-from fullrank.environments.capabilities import Contested, permitted_actions
+from fullrank.environments.capabilities import Contested, Uploadable, permitted_actions
 from fullrank.replay.layout import Layout
 from fullrank.replay.staging import AcceptedBlock
-from fullrank.training.episodes import Episodes, team_returns
+from fullrank.training.episodes import Episodes, longest_of, team_returns
 
 ENV_STEPS = "env_steps"
 """Statistic of an iteration: environment steps until its end, without those of the warm-up; where
@@ -30,6 +30,10 @@ STAGGER = -2
 
 def untold(rows: int) -> None:
     """Tell no reader how many rows are collected."""
+
+
+NEAR = 1e-5
+"""Largest difference of observations where one device goes on from a checkpoint of another."""
 
 
 class Collected(NamedTuple):
@@ -68,7 +72,9 @@ class Collected(NamedTuple):
 class Rollout:
     """Collect transitions with the current policies; episodes continue from call to call.
 
-    Episode k of copy c starts from the seed derived from (seed, "episode", c, k).
+    Episode k of copy c starts from the seed derived from (seed, "episode", c, k). One that has not
+    ended after ``longest_of(environment)`` steps is cut off, as by a time limit, so that a mark has
+    a bounded number of actions; its return is not reported.
 
     Args:
         environment: Environment of the episodes.
@@ -94,6 +100,8 @@ class Rollout:
         self._steps = np.zeros(environment.copies, dtype=np.int64)
         self._actions: list[FloatArray] = []
         self._episodes = Episodes(environment)
+        self._near = NEAR if isinstance(environment, Uploadable) else 0.0
+        self._longest = longest_of(environment)
         self._contested = isinstance(environment, Contested)
         self._memory = player.memory(environment.copies)
 
@@ -107,8 +115,7 @@ class Rollout:
             iteration: Keys the exploration (-1 for the warm-up).
             told: Takes the number of rows so far, after every step.
         """
-        if self._stagger and not self._actions and not self._finished.any():
-            self._spread()
+        self._spread()
         copies, episodes = self._environment.copies, self._episodes
         rows = np.empty((steps, copies, self._layout.row_size), dtype=np.float32)
         earned, won = [], []
@@ -126,19 +133,22 @@ class Rollout:
             episodes.advance_packed(
                 action, self._layout, alive=alive, available=available, out=rows[step]
             )
-            self._keep(action)
             earned.append(episodes.earned[episodes.ended])
             won.append(episodes.won())
+            self._count()
+            self._keep([action])
             told((step + 1) * copies)
         returns, sides = team_returns(self._environment, np.concatenate(earned))
         wins = np.concatenate(won) if self._contested else None
         return Collected(rows.reshape(steps * copies, -1), returns, sides, wins)
 
     def _spread(self) -> None:
-        """Begin the run with copy c in step c * stagger // E of its first episode.
+        """Begin a staggered run with copy c in step c * stagger // E of its first episode.
 
         The transitions of these steps are not collected.
         """
+        if not self._stagger or self._actions or self._finished.any():
+            return
         copies = self._environment.copies
         self._steps = np.arange(copies, dtype=np.int64) * self._stagger // copies
         for step in range(steps := int(self._steps.max())):
@@ -155,12 +165,17 @@ class Rollout:
             self._actions.append(action)
         self._episodes.ended[:] = self._steps == 0
 
-    def _keep(self, action: FloatArray) -> None:
-        """Count the step, and keep the actions since the oldest running episode began."""
-        ended = self._episodes.ended
-        self._finished += ended
-        self._steps = np.where(ended, 0, self._steps + 1)
-        self._actions.append(action)
+    def _count(self) -> None:
+        """Count a step and the episodes that ended in it or are cut off after it."""
+        self._steps = self._steps + 1
+        over = self._episodes.ended | (self._steps >= self._longest)
+        self._episodes.ended = over
+        self._finished += over
+        self._steps[over] = 0
+
+    def _keep(self, actions: Iterable[FloatArray]) -> None:
+        """Keep the actions since the oldest running episode began."""
+        self._actions.extend(actions)
         del self._actions[: len(self._actions) - int(self._steps.max())]
 
     def _begin(self) -> None:
@@ -168,11 +183,14 @@ class Rollout:
         if waiting.size:
             self._start(waiting)
 
+    def _seeds(self, copies: IntArray) -> list[int]:
+        """Return the seeds of the copies' current episodes."""
+        keys = zip(copies.tolist(), self._finished[copies].tolist(), strict=True)
+        return [derive(self._seed, "episode", copy, number) for copy, number in keys]
+
     def _start(self, copies: IntArray) -> None:
         """Reset copies to the first state of their current episodes and clear their memory."""
-        keys = zip(copies.tolist(), self._finished[copies].tolist(), strict=True)
-        seeds = [derive(self._seed, "episode", copy, number) for copy, number in keys]
-        self._episodes.begin(copies, seeds)
+        self._episodes.begin(copies, self._seeds(copies))
         for array in self._memory:
             array[copies] = 0.0
 
@@ -212,9 +230,8 @@ class Rollout:
         self._repeat()
         self._memory = tuple(state[f"memory.{number}"] for number in range(len(self._memory)))
         running = self._steps > 0
-        if not np.array_equal(
-            self._episodes.observation[running], state["observation"][running], equal_nan=True
-        ):
+        repeated, marked = self._episodes.observation[running], state["observation"][running]
+        if not np.allclose(repeated, marked, rtol=0.0, atol=self._near, equal_nan=True):
             raise EnvironmentFailed(
                 "the environment does not repeat itself: the same seeds and actions lead to other "
                 "observations, so that episodes which cross iterations cannot be resumed; draw "

@@ -12,6 +12,7 @@ import numpy as np
 
 from fullrank.algorithms.problem import Problem
 from fullrank.common.errors import Unsound
+from fullrank.common.rows import Rows
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.networks.parameters import EXPONENT
 from fullrank.replay.episodes import EpisodeLayout
@@ -31,7 +32,7 @@ def is_finite(values: FloatArray) -> bool:
 def sound_updates(
     computed: Iterable[tuple[UnitIndex, FloatArray]],
     problem: Problem,
-    batch: FloatArray,
+    batch: Rows,
     *,
     iteration: int,
 ) -> Iterator[tuple[UnitIndex, FloatArray]]:
@@ -48,13 +49,20 @@ def sound_updates(
     """
     for unit, update in computed:
         if not is_finite(update):
-            entry = int(np.argmin(np.isfinite(update)))
-            section = _section(problem, unit, entry)
-            raise Unsound(
-                f"iteration {iteration}: the update of unit {unit} has an entry of "
-                f"{update[entry]:g}, in {section}{_led_by(batch, problem.layout)}: {REMEDY}"
-            )
+            raise unsound(unit, update, problem, batch, iteration=iteration)
         yield unit, update
+
+
+def unsound(
+    unit: UnitIndex, update: FloatArray, problem: Problem, batch: Rows, *, iteration: int
+) -> Unsound:
+    """Return the error of an update that is not finite; see ``sound_updates``."""
+    entry = int(np.argmin(np.isfinite(update)))
+    section = _section(problem, unit, entry)
+    return Unsound(
+        f"iteration {iteration}: the update of unit {unit} has an entry of "
+        f"{update[entry]:g}, in {section}{_led_by(np.asarray(batch), problem.layout)}: {REMEDY}"
+    )
 
 
 def _section(problem: Problem, unit: UnitIndex, entry: int) -> str:

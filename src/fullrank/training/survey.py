@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fullrank.common.seeding import derive
 from fullrank.common.types import Array, BoolArray, FloatArray
 from fullrank.environments.base import AgentSpec, Environment
-from fullrank.environments.capabilities import available_of
+from fullrank.environments.capabilities import available_of, state_of
 from fullrank.environments.instances import Instances
 from fullrank.training.episodes import Episodes
 from fullrank.training.evaluation import random_actions
@@ -97,6 +97,8 @@ class PlayedEpisode(NamedTuple):
 
     observation: FloatArray
     """Shape (T + 1, sum of observation sizes)."""
+    state: FloatArray
+    """Before each step, shape (T, S)."""
     available: BoolArray
     """Shape (T + 1, sum of action sizes)."""
     alive: BoolArray
@@ -120,11 +122,17 @@ class PlayedEpisode(NamedTuple):
                 return f"{agents[owner[seen[0]]].name} observes something else after step {step}"
             if not np.array_equal(self.available[step], other.available[step]):
                 return f"other actions are available after step {step}"
-            if (
-                step < steps
-                and (paid := np.flatnonzero(self.reward[step] != other.reward[step])).size
+            if step == steps:
+                break
+            if not np.array_equal(self.state[step], other.state[step]):
+                return f"the state differs after step {step}"
+            for differing, what in (
+                (self.alive[step] != other.alive[step], "acts or not"),
+                (self.reward[step] != other.reward[step], "is paid otherwise"),
+                (self.terminated[step] != other.terminated[step], "terminates or not"),
             ):
-                return f"the reward of {agents[paid[0]].name} in step {step + 1} is another"
+                if (whose := np.flatnonzero(differing)).size:
+                    return f"{agents[whose[0]].name} {what} in step {step + 1}"
         if len(self.reward) != len(other.reward):
             return f"one play has {len(self.reward)} steps, and another {len(other.reward)}"
         return ""
@@ -136,7 +144,7 @@ class AgentSurvey:
 
     spec: AgentSpec
     observed: tuple[float, float]
-    """Least and largest entry of its observations."""
+    """Least and largest entry of its observations; zeros if it observes nothing."""
     rewards: tuple[float, float]
     """Least and largest reward of a step in which it acted."""
     permitted: float
@@ -218,9 +226,11 @@ def _play(environment: Environment, *, seed: int, clock: Callable[[], float]) ->
     episodes.begin(episodes.waiting(), [seed])
     observation, available = [episodes.observation[0]], [available_of(environment)[0]]
     alive, reward, terminated = list[BoolArray](), list[Array](), list[BoolArray]()
+    state = list[FloatArray]()
     spent_s = 0.0
     while not episodes.ended[0] and len(reward) < MOST_STEPS:
         alive.append(episodes.alive[0])
+        state.append(state_of(environment, episodes.observation)[0].copy())
         action, began_s = act(episodes.observation, episodes.available()), clock()
         step = episodes.advance(action)
         spent_s += clock() - began_s
@@ -230,6 +240,7 @@ def _play(environment: Environment, *, seed: int, clock: Callable[[], float]) ->
         available.append(available_of(environment)[0])
     return PlayedEpisode(
         np.stack(observation),
+        np.stack(state),
         np.stack(available),
         np.stack(alive),
         np.stack(reward),
@@ -260,7 +271,7 @@ def _of_agent(
     gone = sum(int((lives[:-1] & ~lives[1:]).sum()) for lives in alive)
     return AgentSurvey(
         spec=spec,
-        observed=(float(observed.min()), float(observed.max())),
+        observed=(float(observed.min()), float(observed.max())) if observed.size else (0.0, 0.0),
         rewards=(float(rewards.min()), float(rewards.max())),
         permitted=float(permitted.mean()) if spec.action.choices else 1.0,
         acted=sum(int(lives.sum()) for lives in alive),

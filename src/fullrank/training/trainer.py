@@ -13,7 +13,7 @@ from blake3 import blake3
 
 from fullrank.algorithms import Algorithm
 from fullrank.common.errors import ConfigError, Unsound
-from fullrank.common.types import FloatArray
+from fullrank.common.rows import Rows
 from fullrank.common.updates import DIGEST_BYTES
 from fullrank.replay.samplers import EachOnce, Priority, Sample
 from fullrank.replay.table import TABLE
@@ -82,7 +82,7 @@ class Trainer:
             once=once,
         )
 
-    def apply(self, targets: FloatArray, *, iteration: int) -> Mapping[str, float]:
+    def apply(self, targets: Rows, *, iteration: int) -> Mapping[str, float]:
         """Step the optimiser and the target networks with the decoded targets, shape (K, P).
 
         Returns:

@@ -12,7 +12,7 @@ import numpy as np
 from fullrank.algorithms.roles import Player
 from fullrank.common.types import BoolArray, FloatArray, IntArray
 from fullrank.environments.base import Environment, Step
-from fullrank.environments.capabilities import Stated, chosen_actions, pauses
+from fullrank.environments.capabilities import Stated, chosen_actions, pauses, shares_reward
 from fullrank.environments.processes import EnvironmentProcess
 from fullrank.replay.episodes import NO_ACTION, EpisodeLayout
 from fullrank.replay.layout import Layout
@@ -173,6 +173,10 @@ class EpisodeRound(WholeEpisodes):
                 rows[:, layout.rewards] = self._scale.own(outcome.reward)
         left = alive & ~outcome.terminated
         rows[:, layout.terminated] = outcome.ended & ~left.any(axis=1)
+        if shares_reward(self._environment):
+            rows[:, layout.ends], rows[:, layout.earns] = rows[:, layout.terminated, None], 1.0
+        elif layout.own_rewards:
+            rows[:, layout.ends], rows[:, layout.earns] = alive & outcome.terminated, alive
         self._kept.append(self._seen(np.where(outcome.ended[:, None], left, outcome.alive)))
         return outcome
 

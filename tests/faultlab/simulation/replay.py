@@ -55,7 +55,7 @@ class SimulatedReplay:
 
     def truncate(self, head: int, run_term: RunTerm) -> Table:
         """Discard the rows from ``head`` on."""
-        self._check(run_term)
+        self.confirm(run_term)
         assert self._table is not None
         self._table.truncate(head)
         self._event_log.append(Truncated(table=TABLE, head=self._table.head))
@@ -67,7 +67,7 @@ class SimulatedReplay:
         assert table is not None
         while True:
             await asyncio.sleep(self._draws.exponential(DELAY_S))
-            self._check(run_term)
+            self.confirm(run_term)
             try:
                 head = table.append(first_position, rows)
                 self._event_log.append(Stored(table=TABLE, first=first_position, head=head))
@@ -78,20 +78,21 @@ class SimulatedReplay:
                 self._event_log.append(Reopened(table=TABLE, head=table.head))
             await asyncio.sleep(AGAIN_S)
 
-    def _check(self, run_term: RunTerm) -> None:
+    def confirm(self, run_term: RunTerm) -> None:
+        """Raise ``StaleTerm`` if another term has opened the table."""
         if run_term != self._owner:
             raise StaleTerm(f"term {self._owner.term} has opened the table")
 
     def grant(self, iteration: int, blocks: range, grant: Grant, run_term: RunTerm) -> None:
         """Let the blocks of an iteration be staged."""
-        self._check(run_term)
+        self.confirm(run_term)
         self._staging.grant(iteration, blocks, grant)
 
     def stage(
         self, key: BlockKey, rows: FloatArray, lengths: Sequence[int], run_term: RunTerm
     ) -> None:
         """Stage a block, with the semantics of the service."""
-        self._check(run_term)
+        self.confirm(run_term)
         grant = self._staging.granted(*key, len(rows))
         digest = judged(rows, lengths, grant.episodes)
         self._staging.keep(*key, digest, rows)
@@ -100,7 +101,7 @@ class SimulatedReplay:
         self, iteration: int, first_position: int, digests: Sequence[bytes], run_term: RunTerm
     ) -> Unstaged | None:
         """Store the staged blocks of an iteration, or say which are missing."""
-        self._check(run_term)
+        self.confirm(run_term)
         assert self._table is not None
         staged = self._staging.staged(iteration, 0, digests)
         blocks = [rows for rows in staged if rows is not None]
@@ -136,6 +137,10 @@ class SimulatedReplayClient:
             row_size=row_size, capacity=capacity, head=head, run_term=run_term
         )
         return table.tail, table.head
+
+    async def confirm(self) -> None:
+        """Return if no later controller has opened the table since."""
+        self._replay.confirm(self._run_term)
 
     async def truncate(self, head: int) -> tuple[int, int]:
         """Discard the rows from ``head`` on; returns (tail, head)."""

@@ -17,6 +17,7 @@ from fullrank.algorithms.problem import DataMode, Problem, Section, Unit
 from fullrank.algorithms.roles import Algorithm, Memory
 from fullrank.codes.targets import sums_of_groups
 from fullrank.common.errors import ConfigError
+from fullrank.common.rows import Rows
 from fullrank.common.seeding import stream
 from fullrank.common.types import BoolArray, FloatArray, UnitIndex
 from fullrank.common.updates import snap
@@ -64,9 +65,9 @@ class Toy:
         """A constant, equal on all machines."""
         return "toy"
 
-    def step(self, targets: FloatArray) -> Mapping[str, float]:
+    def step(self, targets: Rows) -> Mapping[str, float]:
         """Add the head of each target to all units that it sums."""
-        heads = targets[:, :SIZE]
+        heads = np.asarray(targets)[:, :SIZE]
         self._parameters += np.repeat(heads, len(self._parameters) // len(heads), axis=0)
         return {}
 

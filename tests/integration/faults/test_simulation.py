@@ -59,6 +59,11 @@ def test_collectors_play_again_what_was_journalled_last_before_the_controller_di
     assert not simulated(seed).violations
 
 
+@pytest.mark.parametrize("seed", [149, 222])
+def test_iterations_are_known_though_a_controller_died_while_it_repeated_them(seed: int) -> None:
+    assert not simulated(seed).violations
+
+
 def test_a_schedule_is_its_seed() -> None:
     first, again = unbroken(7), simulated(7)
     assert first.faults == again.faults

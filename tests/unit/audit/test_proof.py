@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from fullrank.algorithms import Algorithm
 from fullrank.audit.ledger import CONTROLLER, Dispute, Ledger
 from fullrank.audit.proof import Evidence, Finding, advance, doubtful_from, prove
+from fullrank.common.rows import Rows
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.common.updates import snap, unit_digest
 from fullrank.replay.samplers import EpisodeDraw, Priority, Sample
@@ -43,8 +44,8 @@ class Sums:
         for unit in units:
             yield unit, snap(np.tanh(self._sum + batch[0] + np.float32(unit + iteration)) / 2)
 
-    def step(self, targets: FloatArray) -> Mapping[str, float]:
-        self._sum += targets.sum(axis=0)
+    def step(self, targets: Rows) -> Mapping[str, float]:
+        self._sum += np.asarray(targets).sum(axis=0)
         return {}
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fullrank.cli.compare import Bench
-from fullrank.common.errors import RunDirectoryInUse
+from fullrank.common.errors import NoEnd, RunDirectoryInUse
 
 from .conftest import Command
 
@@ -81,6 +81,19 @@ def test_a_run_that_fails_does_not_keep_the_others_from_training(
     assert [*occupied.iterdir()] == [occupied / "thesis.txt"]
 
 
+def test_a_run_whose_greedy_play_does_not_end_has_failed(
+    fullrank: Command, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fullrank.training.evaluation.longest_of", lambda environment: 1)
+    small = file.read_text().replace("[0, 1]", "[0]").replace('"vdn", ', "")
+    file.write_text(small)
+    outcome = fullrank("bench", str(file))
+    assert outcome.code == NoEnd.exit_code
+    assert "finished: 2 iterations" in outcome.output
+    assert "fullrank: 1 of 1 runs failed: " in outcome.error
+    assert "greedy play does not end" in outcome.error
+
+
 def test_settings_are_combined_with_all_others(tmp_path: Path) -> None:
     bench = Bench(
         algorithms=["vdn", "iql"],
@@ -104,6 +117,22 @@ def test_settings_are_combined_with_all_others(tmp_path: Path) -> None:
         ("seeds = [0, 1]", "seeds = [0, 0]", "two runs"),
         ("seeds", "seed", "seed"),
         ('"vdn"', '"vnd"', "unknown algorithm 'vnd'"),
+        ("[common]", "[settings.x]\nseed = 7\n[common]", "[settings.x] sets seed"),
+        (
+            "[common]",
+            '[settings.x]\nalgorithm.name = "qmix"\n[common]',
+            "[settings.x] sets algorithm.name",
+        ),
+        (
+            "[common]",
+            '[settings.x]\nenvironment.name = "cooperative_navigation"\n[common]',
+            "[settings.x] sets environment.name",
+        ),
+        (
+            "[common]",
+            "[settings.x]\nalgorithm.hidden = 8\n[settings.y]\nalgorithm.hidden = 8\n[common]",
+            "have the same configuration and seed 0",
+        ),
     ],
 )
 def test_a_wrong_file_is_one_line_and_trains_nothing(

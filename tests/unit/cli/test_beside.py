@@ -4,19 +4,23 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
 
 from fullrank.cli.beside import FREE_S, Beside, Stopped, TimeShare, _cpu_s
 from fullrank.cli.policies import environment_beside, follow
+from fullrank.common.errors import NoEnd
 from fullrank.common.types import JSON
 from fullrank.config import RunConfig, load
+from fullrank.environments import Environment
 from fullrank.environments.processes import EnvironmentProcess
 from fullrank.local import LocalRun
 from fullrank.runs.checkpoint import save
 from fullrank.runs.evaluations import EVALUATIONS, read_evaluations
 from fullrank.runs.identity import CHECKPOINTS
 from fullrank.runs.progress import ReferenceReturns
+from fullrank.training.evaluation import Act, Evaluation, Greedy, evaluate
 
 TINY = (
     "iterations=4",
@@ -74,6 +78,23 @@ def test_references_come_first_then_each_newest_checkpoint_once(tmp_path: Path) 
     line = (tmp_path / EVALUATIONS).read_text()
     assert all(f'"{name}"' in line for name in ("random", "good", "gap_closed"))
     assert played(tmp_path, config) == [first]  # it was evaluated before
+
+
+def test_policies_by_which_an_episode_does_not_end_are_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def endless(environment: Environment, act: Act, *facts: int, **told: Any) -> Evaluation:
+        if isinstance(act, Greedy):
+            raise NoEnd("greedy play does not end")
+        return evaluate(environment, act, *facts, **told)
+
+    monkeypatch.setattr("fullrank.cli.policies.evaluate", endless)
+    config = tiny()
+    state = LocalRun(config, coded=False).training.state(resume_at=0)
+    save(tmp_path / CHECKPOINTS, iteration=0, arrays=state, facts={}, keep=1)
+    (standing,) = played(tmp_path, config, looks=3)
+    assert standing.greedy is None
+    assert not read_evaluations(tmp_path)
 
 
 @pytest.mark.integration

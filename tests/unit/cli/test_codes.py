@@ -1,6 +1,8 @@
 """``fullrank codes``: how often a wrong computation is caught, and a choice explained."""
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +11,18 @@ import pytest
 from tests.faultlab.simulation import toy_algorithm
 from tests.unit.planning.worlds import late
 
-from fullrank.codes import Code
+from fullrank.cli import codes as codes_command
+from fullrank.codes import Code, codes
+from fullrank.codes.learner_codes import code_for_learners
 from fullrank.config import load, to_toml
 from fullrank.config.auto_code import AutoCodeSettings
 from fullrank.config.plugins import problem_of
+from fullrank.planning.candidates import Plan
 from fullrank.planning.costs import Payload
 from fullrank.planning.planner import Planner
 from fullrank.planning.simulation import SimulatedRounds, observation_of, play
 from fullrank.planning.tuning import TUNING
-from fullrank.runs.record import IterationRecord, to_line
+from fullrank.runs.record import IterationRecord, read_records, to_line
 
 from .conftest import Command
 from .test_plot import record
@@ -106,6 +111,48 @@ def test_learners_that_the_code_left_without_a_row_are_planned_for(
     assert "cyclic,tolerance=2" in json.loads(outcome.output)["expected_s"]
 
 
+def test_learners_that_halve_within_a_term_hold_wider_rows(
+    fullrank: Command, tmp_path: Path
+) -> None:
+    """Both codes have six rows: one for each of six learners, and two for each of three."""
+    configure(tmp_path, "learners=6", "environment.agents=4")
+    lines = []
+    for iteration in range(60):
+        width = 1 if iteration < 30 else 2
+        code = code_for_learners(codes.build("cyclic", tolerance=1), learners=6 // width, units=4)
+        assert (code.rows, code.rows_per_learner) == (6, width)
+        times = {learner: 0.1 * units for learner, units in enumerate(code.load.tolist())}
+        lines.append(
+            record(
+                iteration, code_rows=6, rows_per_learner=width, tolerance=1, received=(*times,),
+                rows={each: width * each for each in times}, arrival_s=times, compute_s=times,
+            )
+        )  # fmt: skip
+    (tmp_path / "metrics.jsonl").write_text("".join(to_line(each) + "\n" for each in lines))
+    facts = json.loads(fullrank("codes", "plan", str(tmp_path), "--json").output)
+    assert facts["expected_s"]["cyclic,tolerance=1"] == pytest.approx(0.3, rel=0.1)
+
+
+@pytest.mark.parametrize("density", [0.4, 0.9])
+def test_units_of_a_random_code_are_those_of_its_own_parameters(
+    fullrank: Command, tmp_path: Path, density: float
+) -> None:
+    asked = (f"code.density={density}", "code.name=random_sparse", "environment.agents=4")
+    configure(tmp_path, "learners=6", *asked)
+    family = codes.build("random_sparse", density=density)
+    code = code_for_learners(family, learners=6, units=4)
+    times = {learner: 0.1 * units for learner, units in enumerate(code.load.tolist()) if units}
+    line = record(
+        0, code="random_sparse", code_rows=6, tolerance=code.tolerance, received=(*times,),
+        rows={each: each for each in times}, arrival_s=times, compute_s=times,
+    )  # fmt: skip
+    lines = [replace(line, iteration=iteration) for iteration in range(30)]
+    (tmp_path / "metrics.jsonl").write_text("".join(to_line(each) + "\n" for each in lines))
+    facts = json.loads(fullrank("codes", "plan", str(tmp_path), "--json").output)
+    assert facts["expected_s"]["uncoded"] == pytest.approx(0.1)
+    assert facts["expected_s"]["mds"] == pytest.approx(0.3)
+
+
 def test_no_code_is_quick_where_the_noise_makes_everybody_be_waited_for(
     fullrank: Command, run: Path
 ) -> None:
@@ -183,6 +230,30 @@ def test_the_plan_is_the_controllers_of_this_term_after_the_stragglers_have_chan
         plan.candidate.label, plan.changed, plan.reason,
     )  # fmt: skip
     assert facts["expected_s"] == {each.label: each.mean_s for each in plan.forecasts}
+
+
+def test_a_run_with_a_fixed_code_is_planned_once_over_the_last_window(
+    fullrank: Command, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its controller has made no plans that would have to be made again."""
+    made, make = list[object](), Planner.plan
+
+    def plan(planner: Planner, learners: Sequence[int]) -> Plan:
+        made.append(planner)
+        return make(planner, learners)
+
+    monkeypatch.setattr(Planner, "plan", plan)
+    metrics = run / "metrics.jsonl"
+    lines = metrics.read_text()
+    recent = [replace(each, iteration=30 + at) for at, each in enumerate(read_records(metrics))]
+    window = "".join(to_line(each) + "\n" for each in recent)
+    monkeypatch.setattr(codes_command, "TUNING", replace(TUNING, window=30))
+    found = []
+    for text in (window, lines.replace("0.1", "5.0") + window):
+        metrics.write_text(text)
+        found.append(json.loads(fullrank("codes", "plan", str(run), "--json").output))
+    assert found[0]["expected_s"] == found[1]["expected_s"]
+    assert len(made) == 2
 
 
 def test_what_cannot_be_planned_says_so(fullrank: Command, tmp_path: Path) -> None:

@@ -113,3 +113,13 @@ def test_the_figure_and_numbers_of_a_comparison_are_written(
     assert len(returns) == 3
     assert fmean(returns) == pytest.approx(float(row["result"]))
     assert (written / "scores.tex").read_text().count(r"\\") == 3
+
+
+def test_a_run_whose_greedy_play_does_not_end_is_named(
+    fullrank: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fullrank.training.evaluation.longest_of", lambda environment: 3)
+    run = finished(tmp_path / "mine")
+    code, output, error = fullrank("compare", str(run))
+    assert (code, output) == (3, "")
+    assert error.startswith(f"fullrank: {run}: greedy play does not end: ")

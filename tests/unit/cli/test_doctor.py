@@ -2,8 +2,9 @@
 
 import json
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError
+from importlib.metadata import PackageNotFoundError, entry_points
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -70,6 +71,18 @@ def test_a_missing_extra_is_said_and_forgiven(
     code, found = findings(fullrank)
     assert code == 0
     assert found["mpe2"]["detail"] == "missing: pip install 'fullrank[mpe]'"
+
+
+SERVICES = {point.name for point in entry_points(group="fullrank.services")}
+
+
+@pytest.mark.parametrize("missing", sorted(SERVICES))
+def test_a_service_that_is_not_installed_is_named(
+    missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = [SimpleNamespace(name=name) for name in SERVICES - {missing}]
+    monkeypatch.setattr(module.importlib.metadata, "entry_points", lambda group: left)
+    assert module._services() == (False, f"not installed: {missing}; reinstall fullrank")
 
 
 def test_whatever_an_examination_raises_is_its_finding(

@@ -57,6 +57,7 @@ def test_opponents_do_not_suit_value_based_algorithms(
     ("fault", "warning"),
     [
         ("unseeded", "one seed gives different episodes: left_0 observes something else after ste"),
+        ("stateful", "one seed gives different episodes: the state differs after step 0"),
         ("large", r"left_0: observations from 0 to 1e\+08; scale them"),
         ("endless", "3 episodes had not ended after 2,000 steps"),
         ("unpaid", "no reward was paid in random play"),
@@ -124,3 +125,14 @@ def test_what_cannot_be_used_is_named_in_one_line(
     assert (ended.code, ended.output) == (code, "")
     assert message in ended.error
     assert len(ended.error.splitlines()) == 1
+
+
+def test_an_agent_that_observes_nothing_is_surveyed_and_refused_by_name_where_it_must(
+    fullrank: Command,
+) -> None:
+    facts = checked(fullrank, "Blind")
+    assert facts["agents"][0]["observation_size"] == 0
+    assert facts["agents"][0]["observed"] == [0.0, 0.0]
+    refused = {name: reason for name, reason in facts["algorithms"].items() if reason}
+    named = {name for name, reason in refused.items() if "left_0 observes nothing" in reason}
+    assert named == {"maddpg", "mfac", "darl1n", "masac", "isac"}

@@ -1,4 +1,5 @@
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ import pytest
 
 from fullrank.cli.evaluate import PublishedPolicies
 from fullrank.cli.policies import Version, trained
+from fullrank.common.errors import ServiceLost
 from fullrank.config import RunConfig, read_config
 from fullrank.environments.base import Environment
 from fullrank.net import monitor
@@ -131,3 +133,50 @@ def test_published_policies_act_as_those_of_the_checkpoint(algorithm: str, tmp_p
         act.begin(np.arange(20), 20)
         actions.append(act(seen))
     np.testing.assert_array_equal(actions[0], actions[1])
+
+
+def test_the_number_of_iterations_is_what_a_controller_has_said_last() -> None:
+    said: list[int | None] = [3, 5, None]
+
+    class Ordered:
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def setup(self) -> SimpleNamespace:
+            return SimpleNamespace(config=RunConfig(iterations=1))
+
+        def status(self) -> SimpleNamespace:
+            if (iterations := said.pop(0)) is None:
+                raise ServiceLost("it is away")
+            return SimpleNamespace(iterations=iterations)
+
+    source = PublishedPolicies("mine", lambda: cast(monitor.Monitor, Ordered()))
+    assert [source.iterations() for _ in range(3)] == [3, 5, 5]
+
+
+def test_play_without_end_is_one_line_and_a_followed_run_goes_on(
+    run_dir: Path, fullrank: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fullrank.training.evaluation.longest_of", lambda environment: 3)
+    told = "greedy play does not end: an episode has had 3 steps; give the environment a time limit"
+    ended = fullrank("eval", str(run_dir))
+    assert ended == (3, "", f"fullrank: {told}\n")
+    followed = fullrank("eval", str(run_dir), "--follow", "--patience", "0")
+    assert (followed.code, followed.output) == (0, "")
+    assert followed.error.splitlines() == [f"iteration 0: {told}"]
+    assert not read_evaluations(run_dir)
+
+
+def test_one_episode_has_a_return_without_bounds(
+    run_dir: Path, evaluate: Callable[..., str]
+) -> None:
+    facts = json.loads(evaluate(str(run_dir), "--episodes", "1", "--json"))
+    for played in (facts["trained"], facts["trained"]["sides"]["team"], facts["gap_closed"]):
+        assert (played["low"], played["high"]) == (None, None)
+    shown = evaluate(str(run_dir), "--episodes", "1", "--follow", "--patience", "0")
+    assert re.fullmatch(r"iteration 0: return -\d+\.\d+\n", shown)
+    (record,) = read_evaluations(run_dir)
+    assert record.returns == (facts["trained"]["mean"],) * 3

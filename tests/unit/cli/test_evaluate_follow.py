@@ -1,6 +1,7 @@
 """``fullrank eval --follow``: the policies played, the records written, and the end."""
 
 import json
+import re
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -28,9 +29,16 @@ WORDS = ("--follow", "--episodes", "3")
 def run(tmp_path: Path) -> Path:
     """A run of five iterations with a checkpoint of the first only."""
     run = finished(tmp_path / "chase", environment__name="predator_prey")
-    config = run / "config.toml"
-    config.write_text(config.read_text().replace("\niterations = 1\n", "\niterations = 5\n"))
+    order(run, 5)
     return run
+
+
+def order(run: Path, iterations: int) -> None:
+    """Give a run another number of iterations, as its controller does when it is ordered to."""
+    config = run / "config.toml"
+    config.write_text(
+        re.sub(r"\niterations = \d+\n", f"\niterations = {iterations}\n", config.read_text())
+    )
 
 
 def publish(run: Path, iteration: int, *, term: int = 0) -> None:
@@ -73,6 +81,29 @@ def test_each_policies_are_played_until_the_run_s_last_ones(
     assert [json.loads(line) for line in noted] == printed
     once = fullrank("eval", str(run), "--episodes", "3", "--no-random", "--json").output
     assert json.loads(once) == printed[-1]
+
+
+def test_a_run_that_is_made_longer_meanwhile_is_followed_to_its_later_end(
+    fullrank: Command, run: Path, after_look: Callable[[int, Callable[[], None]], None]
+) -> None:
+    def lengthen() -> None:
+        publish(run, 4)
+        order(run, 8)
+
+    after_look(1, lengthen)
+    after_look(3, lambda: publish(run, 7))
+    assert fullrank("eval", str(run), *WORDS).code == 0
+    assert [evaluated.iteration for evaluated in read_evaluations(run)] == [0, 4, 7]
+
+
+def test_a_run_that_is_made_shorter_while_it_is_waited_for_has_ended(
+    fullrank: Command, run: Path, after_look: Callable[[int, Callable[[], None]], None]
+) -> None:
+    after_look(1, lambda: publish(run, 2))
+    after_look(3, lambda: order(run, 3))
+    outcome = fullrank("eval", str(run), *WORDS, "--patience", "0")
+    assert (outcome.code, outcome.error) == (0, "")
+    assert [evaluated.iteration for evaluated in read_evaluations(run)] == [0, 2]
 
 
 def test_what_was_played_before_is_not_played_again(

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.unit.environments.games import Locks
+from tests.unit.environments.test_several_choices import Gliding
 
 from fullrank.cli.policies import trained
 from fullrank.common.types import JSON, FloatArray
@@ -13,10 +15,18 @@ from fullrank.config import read_config
 from fullrank.environments import make_environment
 from fullrank.environments.capabilities import available_of
 from fullrank.export import tensors
+from fullrank.training.episodes import team_reward
 from fullrank.training.evaluation import Greedy
 
 from .conftest import Command, finished
 
+LOCKS: JSON = {
+    "environment__name": f"{Locks.__module__}:Locks",
+    "environment__agents": 0,
+    "algorithm__name": "ippo",
+    "algorithm__batch_size": 4,
+    "iterations": 5,
+}
 EXAMPLE = Path(__file__).parents[3] / "examples" / "play_onnx.py"
 
 
@@ -52,6 +62,7 @@ def test_the_card_tells_environment_variant_code_seeds_and_returns(
         "of seed 1000",
         "| policy | all agents | predator | prey |",
         "| policy_000.safetensors | predator_0 | predator |",
+        " at most (relative to the largest output where that is above 1).",
     ):
         assert line in card, card
     returns = [line for line in card.splitlines() if line.startswith(("| trained", "| random"))]
@@ -71,6 +82,10 @@ def test_the_card_tells_environment_variant_code_seeds_and_returns(
         },
         {"environment__name": "switch_riddle", "environment__days": 5},
         {"environment__name": "switch_riddle", "environment__days": 5, "algorithm__name": "qmix"},
+        LOCKS,
+        {**LOCKS, "environment__mask": [1, 0, 1, 0, 1]},
+        {**LOCKS, "environment__mask": [1, 0, 1, 0, 1], "algorithm__layer_norm": True},
+        {"environment__name": f"{Gliding.__module__}:Gliding", "environment__agents": 0},
     ],
 )
 def test_the_example_plays_an_episode_as_the_run_does(
@@ -111,7 +126,7 @@ def _return_of_an_episode(run: Path) -> float:
     while not ended:
         step = environment.step(act(observation, available_of(environment)))
         observation, ended = step.observation, bool(step.ended[0])
-        earned += float(step.reward.sum())
+        earned += float(team_reward(environment, step.reward)[0])
     return earned
 
 
@@ -165,3 +180,13 @@ def test_policies_that_differ_are_not_kept(
     monkeypatch.setattr(tensors, "load", wrong)
     assert "differ from the run's by" in refused(fullrank, str(run))[1]
     assert list((run / "export").iterdir()) == []
+
+
+def test_the_card_says_that_greedy_play_does_not_end(
+    fullrank: Command, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fullrank.training.evaluation.longest_of", lambda environment: 3)
+    assert fullrank("export", str(run)).code == 0
+    card = (run / "export" / "safetensors" / "README.md").read_text()
+    assert "## Returns\n\nNone: greedy play does not end: an episode has had 3 steps" in card
+    assert "| policy_000.safetensors | agent_0 |" in card

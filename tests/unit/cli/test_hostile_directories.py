@@ -11,12 +11,15 @@ from typing import Any, TypeAlias
 import pytest
 from tests.unit.cli.verified import MADDPG, train
 
+from fullrank.cli import this_host
+from fullrank.cli.this_host import LOGS
 from fullrank.runs.evaluations import append
 
 Spoil: TypeAlias = Callable[[Path], object]
 
 VERBS = (
     "run status RUN",
+    "run logs RUN",
     "plot RUN --output OUT.png",
     "checkpoint ls RUN",
     "checkpoint verify RUN",
@@ -110,6 +113,8 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = train(tmp_path_factory.mktemp("runs") / "run", *MADDPG, brief)
     interval = {"mean": 1.0, "low": 0.0, "high": 2.0}
     append(run, {"iteration": 7, "term": 1, "trained": {**interval, "sides": {}}})
+    (run / LOGS).mkdir(exist_ok=True)
+    (run / LOGS / "controller.log").write_text("it starts\n")
     return run
 
 
@@ -126,7 +131,7 @@ def check(fullrank: Any, verb: str, run: Path) -> None:
     assert all(len(line) <= 2010 for line in outcome.output.split("\n")), verb
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", [*VERBS, "run status RUN --follow"])
 def test_the_run_as_it_is_is_read(verb: str, original: Path, tmp_path: Path, fullrank: Any) -> None:
     run = Path(shutil.copytree(original, tmp_path / "run"))
     check(fullrank, verb, run)
@@ -152,3 +157,35 @@ def test_a_file_of_hostile_content_ends_every_verb_with_one_line(
     CONTENTS[content](next(run.glob(name)))
     for verb in VERBS:
         check(fullrank, verb, run)
+
+
+def test_no_byte_of_a_log_is_obeyed_by_a_terminal(
+    tmp_path: Path, fullrank: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sequence that is written in two parts is none in the output of a follower, either."""
+    log = tmp_path / LOGS / "controller.log"
+    log.parent.mkdir()
+    (tmp_path / "config.toml").touch()
+    log.write_bytes(b"it \x1b]0;evil\x07 starts\xff\nit ends\xc2")
+    plain = "it \\x1b]0;evil\\x07 starts\ufffd\n"
+    assert fullrank("run", "logs", str(tmp_path)) == (0, f"{plain}it ends\ufffd\n", "")
+
+    trainers = iter([1, None])
+
+    def trainer_of(run: Path) -> int | None:
+        with log.open("ab") as file:
+            file.write(b"\x9b2J\nit goes on")
+        return next(trainers)
+
+    monkeypatch.setattr(this_host, "trainer_of", trainer_of)
+    monkeypatch.setattr(this_host, "POLL_S", 0)
+    followed = fullrank("run", "logs", str(tmp_path), "--follow")
+    ends = ["it ends\\x9b2J", "it goes on\ufffd2J", "it goes on", ""]
+    assert followed == (0, plain + "\n".join(ends), "")
+
+
+def test_a_log_that_is_no_regular_file_is_one_line(tmp_path: Path, fullrank: Any) -> None:
+    (tmp_path / LOGS).mkdir()
+    (tmp_path / "config.toml").touch()
+    os.mkfifo(tmp_path / LOGS / "controller.log")
+    check(fullrank, "run logs RUN", tmp_path)

@@ -95,13 +95,22 @@ def test_the_line_of_an_error_is_bounded(
     assert len(outcome.error) < 2_100
 
 
-def test_descriptors_that_are_used_up_are_one_line(
-    fullrank: Command, verb: Callable[[BaseException], None]
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (OSError(errno.EMFILE, "Too many open files"), "Too many open files; allow more with"),
+        (OSError(errno.ENOSPC, "No space left", "runs/a/lock"), "No space left: runs/a/lock; make"),
+        (OSError(errno.EROFS, "Read-only", "runs/a/lock"), "Read-only: runs/a/lock; mount it"),
+    ],
+)
+def test_what_the_system_lacks_is_one_line(
+    error: OSError, line: str, fullrank: Command, verb: Callable[[BaseException], None]
 ) -> None:
-    verb(OSError(errno.EMFILE, "Too many open files"))
+    verb(error)
     outcome = fullrank("probe")
     assert outcome.code == 1
-    assert outcome.error == "fullrank: Too many open files; allow more with `ulimit -n`\n"
+    assert outcome.error.startswith(f"fullrank: {line}")
+    assert outcome.error.count("\n") == 1
 
 
 def test_a_defect_keeps_its_traceback(verb: Callable[[BaseException], None]) -> None:

@@ -108,3 +108,14 @@ def test_what_a_run_has_lost_is_said_at_its_end(
     finished, *said = capsys.readouterr().out.splitlines()
     assert finished.startswith("finished: ")
     assert said == ["caveat: rows lost", "no episode ended, so there is no return to report"]
+
+
+def test_greedy_play_without_end_is_said_and_not_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fullrank.training.evaluation.longest_of", lambda environment: 3)
+    (line,) = outcome(tmp_path, trained_run(tmp_path))
+    assert line == (
+        "greedy play does not end: an episode has had 3 steps; give the environment a time limit"
+    )
+    assert not read_evaluations(tmp_path)

@@ -127,6 +127,18 @@ def test_bounds_that_rounding_moves_beyond_the_mean_are_drawn() -> None:
     assert draw([record(0, win_rate=0.5)], [played], title="a run").axes
 
 
+def test_evaluations_of_different_sides_are_drawn_where_each_has_one() -> None:
+    one, two = Interval(1.0, 0.0, 2.0), Interval(5.0, 4.0, 6.0)
+    of = [{"a": one, "b": two}, {"b": two, "c": one}, {}]
+    evaluations = [
+        EvaluationRecord(iteration=at, returns=one, sides=sides) for at, sides in enumerate(of)
+    ]
+    records = [record(at, side_returns={"a": 1.0, "b": 2.0}) for at in range(3)]
+    axes = draw(records, evaluations, title="").axes[0]
+    points = [line for line in axes.lines if line.get_marker() == "o"]
+    assert [np.asarray(line.get_xdata()).tolist() for line in points] == [[0], [0, 1], [1], [2]]
+
+
 def test_statistics_of_learning_have_panels_where_they_are_recorded() -> None:
     statistics = {"loss": 0.5, "td_error_abs": 0.25, "q_taken_mean": 1.0, "target_mean": 1.5}
     records = [record(0, statistics=statistics), record(1, statistics=statistics)]

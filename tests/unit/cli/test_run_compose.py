@@ -185,6 +185,45 @@ def test_a_project_is_submitted_once_stopped_resumed_and_its_log_followed(
 
 
 @pytest.mark.parametrize(
+    ("found", "replies", "said"),
+    [
+        (container("exited", 9), {COPY: NOT_THERE}, "stopped, with a checkpoint; "),
+        (container("exited", 143), {COPY: NOT_THERE}, "stopped, with a checkpoint; "),
+        (container("exited", 137), {COPY: NOT_THERE, LOGS: ""}, "FAILED: it was killed (exit"),
+        (container("exited", 3), {COPY: "failed"}, "FAILED: the physics exploded (exit code 3)"),
+        (container("created"), {}, "PENDING: half submitted"),
+    ],
+)
+def test_a_project_that_is_stopped_says_how_its_run_stands(
+    found: dict[str, Any],
+    replies: dict[str, Any],
+    said: str,
+    fakes: Fakes,
+    fullrank: Any,
+    tmp_path: Path,
+) -> None:
+    if replies.get(COPY) == "failed":
+        (tmp_path / "kept").mkdir()
+        replies = {COPY: run_json(tmp_path / "kept", ENDED)}
+    fakes.set("docker", docker(found, compose="", **replies))
+    outcome = fullrank("run", "stop", "team-a", "--on", "compose")
+    assert outcome.code == 0, outcome.error
+    assert said in outcome.output
+    assert any(line.endswith("team-a stop") for line in fakes.calls())
+
+
+def test_a_project_whose_run_has_finished_is_not_stopped(
+    fakes: Fakes, fullrank: Any, tmp_path: Path
+) -> None:
+    over = run_json(tmp_path, finished(committed=3, settings=""))
+    fakes.set("docker", docker(container("exited"), compose="", **{COPY: over}))
+    outcome = fullrank("run", "stop", "team-a", "--on", "compose")
+    assert (outcome.code, outcome.error.count("\n")) == (1, 1)
+    assert "FINISHED: 3 iterations committed: nothing to stop" in outcome.error
+    assert not any(" compose " in line for line in fakes.calls())
+
+
+@pytest.mark.parametrize(
     ("text", "given", "learners", "collectors"),
     [
         ("", {}, None, None),

@@ -35,8 +35,9 @@ def pod(now: Any, last: Any = None, *, ready: bool = False) -> dict[str, Any]:
     return item("Pod", NAME, {}, {"phase": "Running", "containerStatuses": [found]}, **times)
 
 
-def ended(code: int) -> dict[str, Any]:
-    return {"terminated": {"exitCode": code, "reason": "Error"}}
+def ended(code: int, hour: int = 8) -> dict[str, Any]:
+    at = f"2026-11-28T{hour:02}:00:00Z"
+    return {"terminated": {"exitCode": code, "reason": "Error", "finishedAt": at}}
 
 
 def jobset(condition: str = "", *, kind: str = "JobSet", suspend: bool = False) -> dict[str, Any]:
@@ -115,6 +116,38 @@ def test_an_instance_on_kubernetes_is_an_object(
     facts = json.loads(outcome.output)
     assert (facts["state"], facts["exit_code"]) == (state, exit_code)
     assert reason in facts["reason"]
+
+
+def attempt(component: str, end: dict[str, Any], number: int = 0) -> dict[str, Any]:
+    """A pod of a job that has ended, one of several attempts."""
+    found = {"name": "fullrank", "state": end, "ready": False}
+    made = item("Pod", component, {}, {"containerStatuses": [found]}, **T0)
+    made["metadata"]["name"] = f"team-a-{component}-{number}"
+    return made
+
+
+@pytest.mark.parametrize(
+    ("attempts", "code", "last"),
+    [
+        ([("controller", 9, 8), ("controller", 15, 9)], 15, "controller-1"),
+        ([("controller", 15, 9), ("controller", 9, 8)], 15, "controller-0"),
+        ([("controller", 9, 9), ("controller", 3, 8)], 3, "controller-1"),
+        ([("controller", 9, 8), ("controller", 9, 9)], 9, "controller-1"),
+        ([("learner", 9, 8), ("learner", 7, 9), ("learner", 9, 10)], 7, "learner-1"),
+        ([("learner", 3, 9), ("controller", 9, 8)], 9, "controller-1"),
+        ([("controller", 0, 9), ("learner", 9, 8)], 9, "learner-1"),
+    ],
+)
+def test_a_failed_run_has_code_and_reason_of_the_attempt_that_ended_it(
+    attempts: list[tuple[str, int, int]], code: int, last: str, fakes: Fakes, fullrank: Any
+) -> None:
+    pods = [attempt(each, ended(*end), number) for number, (each, *end) in enumerate(attempts)]
+    log = f"{LOG} --tail=1 -c fullrank team-a-{last}"
+    fakes.set("kubectl", kubectl(*pods, jobsets=[jobset("Failed")], **{log: "it raised"}))
+    outcome = fullrank("run", "status", "team-a", "--on", "kubernetes", "--json")
+    assert outcome.code == 0, outcome.error
+    facts = json.loads(outcome.output)
+    assert (facts["state"], facts["exit_code"], facts["reason"]) == ("FAILED", code, "it raised")
 
 
 def patches(calls: list[str]) -> dict[str, Any]:

@@ -145,6 +145,13 @@ def test_agents_that_are_not_given_are_the_environments_own(run: Callable[..., s
     [
         (("--code", "cyclic,tolerance"), "expected NAME,KEY=NUMBER"),
         (("--code", "cyclic,tolerance=99"), "tolerance"),
+        (
+            ("--code", "cyclic,tolerance=1.5"),
+            "code.tolerance = 1.5 in --code cyclic,tolerance=1.5: must be a valid integer",
+        ),
+        (("--code", "cyclic,tolerance=null"), "code.tolerance = None in --code cyclic,tol"),
+        (("--code", "cyclic,tolerance=true,hedged"), "code.tolerance = True in --code cyclic,tol"),
+        (("--code", 'ldgm,density="x"'), "code.density = 'x' in --code ldgm,density"),
         (("--code", "cyclc"), "did you mean 'cyclic'"),
         (("--bandwidth", "0"), "bandwidth"),
     ],
@@ -200,6 +207,19 @@ def test_no_round_is_shorter_than_its_limits() -> None:
             assert all(p.round_s >= max(p.link_s, p.decode_s) > 0 for p in points.values())
     assert learners["replication"][4096].link_s > 100 * learners["replication"][32].link_s
     assert len(draw(swept, title="").axes) == 3
+
+
+def test_a_sweep_leaves_out_teams_of_fewer_learners_than_stragglers() -> None:
+    swept = sweep(
+        partial(simulation.simulate, seed=0),
+        Cluster(),
+        lambda learners: [("uncoded", make_code("uncoded", rows=learners, units=4))],
+        learners=64,
+        stragglers=FixedK(k=32, delay_s=0.5),
+        iterations=1,
+    )
+    assert sorted(swept["learners"]["uncoded"]) == [32, 64, 128, 256, 512, 1024, 2048, 4096]
+    assert swept["learners"]["uncoded"][32].round_s == 0.5
 
 
 def test_a_limit_of_noise_holds_in_a_sweep_too() -> None:

@@ -14,6 +14,7 @@ from fullrank.replay.store import table_file
 from fullrank.runs import journal
 from fullrank.runs.ending import lasting_caveats
 from fullrank.runs.identity import run_of
+from fullrank.runs.journal_format import Entry, SegmentReader, encode
 from fullrank.runs.record import METRICS, read_records
 from fullrank.runs.snapshot import REPLAY, take_snapshot
 from fullrank.runs.verdicts import Party, RunVerdict, write_verdicts
@@ -162,3 +163,39 @@ def test_what_cannot_be_recomputed_is_refused_in_one_line(
     independent = [*TINY, *DARL1N, "algorithm.data=independent"]
     (run / "config.toml").write_text(to_toml(load(None, environ={}, overrides=independent).config))
     refused(run, "its learners drew transitions of their own")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda entry: ({}, entry.updates), "the iteration: "),
+        (lambda entry: (entry.facts, entry.updates[:, :3]), "its update has shape"),
+        (
+            lambda entry: (
+                entry.facts | {"record": entry.facts["record"] | {"iteration": 99}},
+                entry.updates,
+            ),
+            "has the record of another one",
+        ),
+    ],
+)
+def test_a_journal_that_is_not_of_the_run_is_one_line_for_resume_and_verify(
+    spoil: Callable[[Entry], tuple[Any, Any]], reason: str, run: Path, fullrank: Any
+) -> None:
+    for path in (run / "journal").glob("*.journal"):
+        pieces = (
+            piece
+            for entry in SegmentReader(path)
+            for piece in encode(entry.iteration, *spoil(entry), stored=True)
+        )
+        content = b"".join(pieces)
+        path.unlink()
+        path.write_bytes(content)
+    outcome = fullrank("verify", str(run))
+    assert outcome.code == 10
+    assert outcome.error.count("\n") == 1
+    shutil.rmtree(max((run / "checkpoints").iterdir()))
+    outcome = fullrank("run", "resume", "--local", "--attach", str(run))
+    assert outcome.code in (1, 8, 10)
+    assert reason in outcome.error
+    assert outcome.error.count("\n") == 1

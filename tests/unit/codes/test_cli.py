@@ -46,6 +46,12 @@ def test_check_gives_probability_and_conditions_for_every_number_of_losses() -> 
     assert "0.8000" in output("check", "replication")
 
 
+def test_a_parameter_may_be_a_list() -> None:
+    sizes = ("--learners", "3", "--units", "2", "--json")
+    shown = json.loads(output("show", "vandermonde", *sizes, "--set", "nodes=[1, 2]"))
+    assert shown["matrix"] == [[1.0, 4.0], [1.0, 2.0], [1.0, 1.0]]
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
@@ -53,6 +59,10 @@ def test_check_gives_probability_and_conditions_for_every_number_of_losses() -> 
         (("check", "cyclc"), "did you mean 'cyclic'"),
         (("show", "cyclic", "--set", "tolerance"), "not KEY=VALUE"),
         (("show", "cyclic", "--set", "tolerance=many"), "not a number or a list"),
+        (("show", "mds", "--set", "frames=1.5"), "code.frames = 1.5 in --set: must be a valid int"),
+        (("check", "ldgm", "--set", "density=[1]"), "code.density = .* must be a valid number"),
+        (("check", "cyclic", "--set", "tolerance=true"), "code.tolerance = True in --set: must be"),
+        (("show", "vandermonde", "--set", "nodes=[1, null]"), "code.nodes = .* in --set: must be"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_status_two(words: tuple[str, ...], reason: str) -> None:

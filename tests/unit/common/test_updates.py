@@ -1,11 +1,13 @@
 """Exact updates: the effect of snapping, and the differences that digests detect."""
 
 import numpy as np
+import pytest
 from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from fullrank.common import updates
 from fullrank.common.types import FloatArray
 from fullrank.common.updates import (
     DIGEST_BYTES,
@@ -55,6 +57,19 @@ def test_any_flipped_bit_changes_the_digest(update: FloatArray, data: st.DataObj
     bit = data.draw(st.integers(0, 8 * len(flipped) - 1))
     flipped[bit // 8] ^= 1 << bit % 8
     assert unit_digest(np.frombuffer(bytes(flipped), dtype=np.float32)) != unit_digest(update)
+
+
+@pytest.mark.parametrize("cores", [1, 2, 5, 64])
+@pytest.mark.parametrize("entries", [updates.THREADED_BYTES // 4 + more for more in (-1, 0, 300)])
+def test_a_digest_by_several_threads_is_the_digest_by_one(
+    entries: int, cores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(updates, "usable_cores", lambda: cores)
+    update = np.arange(entries, dtype=np.float32)
+    whole, own = (blake3(part.tobytes()).digest(DIGEST_BYTES) for part in (update, update[:-2]))
+    statistics = blake3(update[-2:].tobytes()).digest(DIGEST_BYTES)
+    assert unit_digest(update) == whole
+    assert unit_digest(update, statistics=2) == own + statistics
 
 
 def test_the_digest_of_a_minibatch_is_the_standard_crc() -> None:

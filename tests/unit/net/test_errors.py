@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -12,6 +13,7 @@ from tests.addresses import free_address
 from fullrank.common import errors
 from fullrank.common.errors import FullrankError
 from fullrank.net.errors import RAISED, RETRY_AFTER, STATUS, NoMessage, status_of, translated
+from fullrank.replay.file_format import read_header
 
 
 def every_error(base: type[FullrankError] = FullrankError) -> Iterator[type[FullrankError]]:
@@ -37,9 +39,10 @@ def test_every_error_has_a_status_that_is_not_ok(error: type[FullrankError]) -> 
 
 @pytest.mark.parametrize("error", list(STATUS))
 def test_a_caller_raises_what_was_meant(error: type[FullrankError]) -> None:
-    meant = pytest.raises(FullrankError, match=r"replay here: .*version 1")
+    said = "version 1 of the controller differs from the replay service's 2"
+    meant = pytest.raises(FullrankError, match=rf"replay here: .*{said}")
     with meant as raised, translated("replay here"):
-        raise rpc_error(status_of(error("")), "version 1 and no other")
+        raise rpc_error(status_of(error("")), said)
     if any(issubclass(each, error) for each in RAISED.values()) and error is not errors.ConfigError:
         assert issubclass(raised.type, error)
     elif status_of(error("")) is StatusCode.FAILED_PRECONDITION:
@@ -50,9 +53,19 @@ def test_a_caller_raises_what_was_meant(error: type[FullrankError]) -> None:
         assert raised.type is errors.ServiceLost
 
 
-def test_a_precondition_that_is_no_version_is_a_matter_of_configuration() -> None:
-    with pytest.raises(errors.ConfigError, match="another row size"), translated("replay"):
-        raise rpc_error(StatusCode.FAILED_PRECONDITION, "another row size")
+@pytest.mark.parametrize(
+    "said", ["another row size", "cannot open /data/conversion/replay: Permission denied"]
+)
+def test_a_precondition_that_is_no_version_is_a_matter_of_configuration(said: str) -> None:
+    with pytest.raises(errors.ConfigError, match=said), translated("replay"):
+        raise rpc_error(StatusCode.FAILED_PRECONDITION, said)
+
+
+def test_a_file_of_another_format_is_a_matter_of_versions(tmp_path: Path) -> None:
+    with pytest.raises(errors.VersionMismatch) as found:
+        read_header(tmp_path / "t.table", b"FRTABLE9" + bytes(100))
+    with pytest.raises(errors.VersionMismatch), translated("replay"):
+        raise rpc_error(StatusCode.FAILED_PRECONDITION, str(found.value))
 
 
 def test_an_answer_that_is_no_message_is_malformed_and_names_the_peer() -> None:

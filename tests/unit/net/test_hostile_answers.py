@@ -15,7 +15,13 @@ from tests.hostile import TEXTS, hostile
 from tests.unit.runs.test_record import record
 
 from fullrank.cli.status_view import headline, learners, players
-from fullrank.common.errors import ConfigError, FullrankError, Malformed, VersionMismatch
+from fullrank.common.errors import (
+    ConfigError,
+    FullrankError,
+    InvalidContribution,
+    Malformed,
+    VersionMismatch,
+)
 from fullrank.config import from_toml
 from fullrank.net.channel import PLAINTEXT
 from fullrank.net.codec import decode_agent
@@ -187,6 +193,14 @@ READERS: dict[str, tuple[Message, Any]] = {
     "delay model": (straggler_pb2.DelayModel(name="none"), decode_model),
     "fault": (straggler_pb2.Fault(learners=[1], hold=straggler_pb2.Hold()), decode_fault),
 }
+
+
+def test_steps_that_need_larger_rows_are_refused() -> None:
+    """An action, the reward, the end and the length have entries besides those that are named."""
+    sizes = replay_pb2.EpisodeSizes(observation_sizes=[2], action_sizes=[1])
+    assert episode_layout_of(sizes, row_size=7).row_size == 7
+    with pytest.raises(InvalidContribution, match="episodes needs rows of 7, not 6"):
+        episode_layout_of(sizes, row_size=6)
 
 
 @pytest.mark.parametrize("name", READERS)

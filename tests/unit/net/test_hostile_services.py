@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,13 @@ from tests.waiting import WAIT_S
 
 from fullrank import __version__
 from fullrank.common.errors import FullrankError, Malformed
+from fullrank.config import load
 from fullrank.config.tree import PluginSettings
 from fullrank.net.codec import chunks
-from fullrank.net.controller_client import ControllerClient
+from fullrank.net.controller_client import ControllerClient, StatusPoller
 from fullrank.net.messages import run_term_message, sample_message
 from fullrank.net.replay_client import ReplayClient, close_run
+from fullrank.net.status import RunStatus
 from fullrank.net.straggler import encode_injection, get_injection, set_injection
 from fullrank.v1 import common_pb2, controller_pb2, replay_pb2, straggler_pb2
 
@@ -141,6 +144,25 @@ CASES: dict[str, tuple[ServiceDescriptor, Sequence[Message], Ask]] = {
         injected,
     ),
 }
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        GARBAGE,
+        controller_pb2.GetStatusResponse(
+            learners=[controller_pb2.LearnerStatus(batch_bytes=2**63)]
+        ).SerializeToString(),
+    ],
+    ids=["no message", "a number out of range"],
+)
+async def test_a_status_that_cannot_be_read_is_none(answer: bytes, tmp_path: Path) -> None:
+    """The run that `fullrank train` watches does not end with it."""
+    async with answering(CONTROLLER) as answers:
+        answers.given = [answer]
+        config = load(overrides=[f"controller.address={answers.address}"]).config
+        with StatusPoller(tmp_path, config) as watch:
+            assert await asyncio.to_thread(watch.status) == RunStatus()
 
 
 async def bounded(ask: Ask, address: str) -> None:

@@ -1,6 +1,7 @@
 """Certificates name role and run; a service reports faulty ones at its start."""
 
 import shutil
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -69,6 +70,46 @@ def test_rotating_replaces_keys_and_keeps_the_authority(tmp_path: Path) -> None:
     assert examine(tmp_path / Role.ADMIN).not_after > today() + timedelta(days=8)
 
 
+def test_a_rotation_that_was_cut_off_is_repaired_by_the_next_one(tmp_path: Path) -> None:
+    folder = certify(tmp_path / "mine")
+    shutil.copytree(folder, tmp_path / "rotated")
+    rotate(tmp_path / "rotated", days=1, now=today())
+    shutil.copy(tmp_path / "rotated" / Role.REPLAY / CERTIFICATE, folder / Role.REPLAY)
+    with pytest.raises(ConfigError, match=r"tls\.key beside it is another certificate's"):
+        examine(folder / Role.REPLAY)
+    rotate(folder, days=1, now=today())
+    assert examine(folder / Role.REPLAY).identity == Identity(run=RUN, role=Role.REPLAY)
+
+
+@pytest.mark.parametrize("left", ["certificates", "authority"])
+def test_an_authority_whose_key_is_elsewhere_is_not_replaced(tmp_path: Path, left: str) -> None:
+    authority = certify(tmp_path) / AUTHORITY
+    (authority / AUTHORITY_KEY).unlink()
+    if left == "certificates":
+        (authority / TRUSTED).unlink()
+    else:
+        for role in Role:
+            shutil.rmtree(tmp_path / role)
+    before = files(tmp_path)
+    with pytest.raises(ConfigError, match=rf"{authority / AUTHORITY_KEY} is missing"):
+        initialise(tmp_path, run=RUN, days=1, now=today(), learners=2)
+    assert files(tmp_path) == before
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_folders_that_volumes_have_made_and_a_lone_key_are_filled(
+    tmp_path: Path, killed: bool
+) -> None:
+    """Volumes of Compose are empty folders; a process may die between the authority's files."""
+    for name in (AUTHORITY, *Role):
+        (tmp_path / name).mkdir()
+    if killed:
+        certify(tmp_path / "other")
+        shutil.copy(tmp_path / "other" / AUTHORITY / AUTHORITY_KEY, tmp_path / AUTHORITY)
+    certify(tmp_path)
+    assert examine(tmp_path / Role.ADMIN).identity == Identity(run=RUN, role=Role.ADMIN)
+
+
 def test_a_folder_is_one_run_s(tmp_path: Path) -> None:
     certify(tmp_path)
     with pytest.raises(ConfigError, match="holds certificates of run test; choose another"):
@@ -103,13 +144,28 @@ def test_parts_that_do_not_belong_together_are_refused_at_start(tmp_path: Path) 
     Credentials.load(mine, Role.REPLAY)
 
 
+def test_files_that_are_just_being_rotated_are_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A learner that dials between the writes of a certificate and of its key goes on."""
+    folder = certify(tmp_path / "mine")
+    shutil.copytree(folder, tmp_path / "rotated")
+    rotate(tmp_path / "rotated", days=1, now=today())
+    own, rotated = folder / Role.LEARNER, tmp_path / "rotated" / Role.LEARNER
+    shutil.copy(rotated / CERTIFICATE, own / CERTIFICATE)
+    monkeypatch.setattr(time, "sleep", lambda _: shutil.copy(rotated / KEY, own / KEY))
+    credentials = Credentials.load(folder, Role.LEARNER)
+    assert credentials.certificate == (rotated / CERTIFICATE).read_bytes()
+    assert credentials.key == (rotated / KEY).read_bytes()
+
+
 def test_an_authority_that_cannot_be_read_or_written_is_one_line(tmp_path: Path) -> None:
     certify(tmp_path / "mine")
     (tmp_path / "mine" / AUTHORITY / AUTHORITY_KEY).write_text("nonsense")
     with pytest.raises(ConfigError, match="make another authority elsewhere"):
         rotate(tmp_path / "mine", days=1, now=today())
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match=r"cannot write .*ca\.crt: Not a directory"):
+    with pytest.raises(ConfigError, match=r"cannot write .*ca\.key: Not a directory"):
         initialise(tmp_path / "file", run=RUN, days=1, now=today())
 
 

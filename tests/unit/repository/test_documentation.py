@@ -5,6 +5,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import pytest
@@ -163,6 +164,17 @@ def test_the_environment_in_the_guide_trains(blocks: int) -> None:
     command = [sys.executable, "-c", code + TRAIN_IT]  # another process: it registers a name
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("capable", [False, True])
+def test_the_environment_in_the_guide_keeps_the_laws(capable: bool, tmp_path: Path) -> None:
+    drift, laws, capabilities = _blocks("docs/bring-your-environment.md", "python")
+    members = indent(capabilities, "    ") if capable else ""
+    (tmp_path / "test_drift.py").write_text(f"{drift}\n{members}\n{laws}")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_drift.py"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert run.returncode == 0, run.stdout
 
 
 @pytest.mark.parametrize("index", ["mkdocs.yml", "docs/README.md"])

@@ -152,7 +152,7 @@ def test_an_ill_conditioned_set_is_inexact_and_one_more_row_mends_it() -> None:
     inexact = offer_row(round_, ILL_CONDITIONED, 1, updates)
     assert inexact.verdict is Verdict.INEXACT
     assert (
-        np.abs(decoded(inexact).updates - pad(updates)).max()
+        np.abs(np.asarray(decoded(inexact).updates) - pad(updates)).max()
         <= decoded(inexact).error_bound
         < np.inf
     )

@@ -89,7 +89,7 @@ def test_the_committed_sums_are_the_centralised_bits_whoever_came(
         assert decision.verdict is (Verdict.COMMIT if enough else Verdict.WAIT)
         if enough:
             assert decoded(decision).updates.tobytes() == centralised(code, updates)
-            sums = decoded(decision).updates
+            sums = np.asarray(decoded(decision).updates)
             assert decoded(decision).digests == tuple(map(unit_digest, sums))
             expected = [report_of(update, HASHING) for update in updates]
             assert all(

@@ -14,8 +14,15 @@ from fullrank.rounds.decision import Decoded
 from fullrank.rounds.quorum import Quorum
 from fullrank.rounds.reports import Claim
 from fullrank.run.endorsement import Endorsement
+from fullrank.run.policies import RoundPolicies
 from fullrank.run.round import OpenRound
-from fullrank.run.round_orders import Arrived, RecomputedStatements, Reported
+from fullrank.run.round_orders import (
+    Arrived,
+    DeadlineEnded,
+    Recompute,
+    RecomputedStatements,
+    Reported,
+)
 
 UNITS = 3
 TWICE = 2 * UNITS
@@ -114,6 +121,23 @@ def test_nothing_of_a_learner_that_the_controller_refuted_is_left_in_the_round()
     assert liar not in open_round.round.received
     assert 0 not in open_round.round.rows
     assert endorsement.convict() == {}
+
+
+@pytest.mark.parametrize("undecodable", ["recode", "wait", "fail"])
+def test_a_proven_result_is_committed_at_the_deadline_if_replay_bars_its_recomputation(
+    undecodable: str,
+) -> None:
+    team = team_of(7)
+    code = Code(name="proven", matrix=np.eye(3)[[0, 0, 0, 1, 1, 2, 2]])
+    policies = RoundPolicies(undecodable=undecodable)
+    host = Host(opened(team, code, policies=policies, quorum=Quorum()), team)
+    for row in range(7):
+        host.sends(row, [update + (row == 0) for update in UPDATES])
+    [asked] = [order.claims for order in host.orders if isinstance(order, Recompute)]
+    host.tell(RecomputedStatements(claims=frozenset(asked), values={}))
+    host.tell(DeadlineEnded({}))
+    assert host.decision.culprit == 0
+    np.testing.assert_array_equal(host.decision.updates, np.stack(UPDATES))
 
 
 def test_what_a_refuted_learner_had_sent_before_is_in_no_commit_of_the_round() -> None:

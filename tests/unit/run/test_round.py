@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.unit.run.builders import SIZE, UPDATES, Host, Learner, opened, team_of, uncoded
+from tests.unit.run.builders import SIZE, UPDATES, Host, Learner, Team, opened, team_of, uncoded
 
 from fullrank.codes import Code
 from fullrank.common.errors import Corrupted, NotDecodable
@@ -100,8 +100,8 @@ def test_an_inexact_result_may_be_committed_at_the_deadline(undecodable: str) ->
     assert host.decision.verdict is Verdict.INEXACT
 
 
-def test_units_of_an_inexact_round_are_computed_again_at_the_deadline() -> None:
-    host = inexact_at_the_deadline("recode", "fail")
+def assert_units_are_computed_again(host: Host) -> None:
+    """Each unit is given to a learner, which sends it, and the round is committed exactly."""
     assert added(host.orders) == [{0: {4: 0}, 1: {5: 1}, 2: {6: 2}}]
     for row in (4, 5, 6):
         host.sends(row)
@@ -109,11 +109,80 @@ def test_units_of_an_inexact_round_are_computed_again_at_the_deadline() -> None:
     np.testing.assert_array_equal(host.decision.updates, np.stack(UPDATES))
 
 
+def test_units_of_an_inexact_round_are_computed_again_at_the_deadline() -> None:
+    host = inexact_at_the_deadline("recode", "fail")
+    assert_units_are_computed_again(host)
+
+
 def test_units_of_an_inexact_round_that_have_come_by_themselves_are_not_computed_again() -> None:
     host = inexact_at_the_deadline("recode", "fail")
     host.sends(6)
     host.tell(DeadlineEnded({}))
     assert added(host.orders)[1:] == [{2: {7: 0, 8: 1}}]
+
+
+def inexact_without(undecodable: str, *, before: int = 3) -> tuple[Host, Team]:
+    """A round whose last row would mend its inexact result, and leaves with its learner.
+
+    Args:
+        undecodable: The policy.
+        before: Rows that arrive before it leaves; the others arrive afterwards.
+    """
+    team = team_of(4)
+    policies = RoundPolicies(undecodable=undecodable)
+    host = Host(opened(team, NEARLY_EQUAL, policies=policies), team)
+    for row in range(before):
+        host.sends(row)
+    del team.members[3]
+    host.tell(MembershipChanged())
+    for row in range(before, 3):
+        host.sends(row)
+    return host, team
+
+
+@pytest.mark.parametrize("before", [0, 3])
+@pytest.mark.parametrize("undecodable", ["recode", "wait", "fail"])
+def test_units_are_computed_again_in_place_of_a_row_that_left_an_inexact_round(
+    undecodable: str, before: int
+) -> None:
+    host, _ = inexact_without(undecodable, before=before)
+    assert_units_are_computed_again(host)
+
+
+def test_an_inexact_round_that_began_with_a_vacant_row_has_its_units_computed_again() -> None:
+    team = team_of(3)
+    host = Host(opened(team, NEARLY_EQUAL), team)
+    for row in range(3):
+        host.sends(row)
+    assert added(host.orders) == [{0: {4: 0}, 1: {5: 1}, 2: {6: 2}}]
+
+
+def test_units_that_leave_an_inexact_round_again_are_computed_by_those_who_are_left() -> None:
+    host, team = inexact_without("recode")
+    host.sends(6)
+    del team.members[:2]
+    host.tell(MembershipChanged())
+    assert added(host.orders)[1:] == [{2: {7: 0, 8: 1}}]
+    host.sends(7)
+    host.sends(8)
+    assert host.decision.exact
+
+
+def test_an_inexact_round_that_all_learners_have_left_goes_on_with_a_newcomer() -> None:
+    host, team = inexact_without("recode")
+    team.members.clear()
+    host.tell(MembershipChanged())
+    team.members.append(Learner(7))
+    host.tell(MembershipChanged())
+    assert added(host.orders)[1:] == [{7: {7: 0, 8: 1, 9: 2}}]
+
+
+def test_an_inexact_round_that_a_row_has_left_is_committed_if_its_policy_allows() -> None:
+    team = team_of(3)
+    host = Host(opened(team, NEARLY_EQUAL, policies=RoundPolicies(inexact="commit")), team)
+    for row in range(3):
+        host.sends(row)
+    assert host.decision.verdict is Verdict.INEXACT
 
 
 def test_a_round_that_no_unit_makes_exact_ends_at_the_deadline() -> None:

@@ -30,6 +30,8 @@ def run_of(path: Path, *, iterations: int = 10, rows: int = 12, capacity: int = 
     for name in ("numerics.json", "verdicts.json", "caveats.txt"):
         (path / name).write_text("[]\n")
     (path / "audit.key").write_text("secret")
+    (path / "heads").mkdir()
+    (path / "heads" / "0.npz").write_bytes(b"a container's")
     (path / "history").mkdir()
     (path / "history" / "controller.jsonl").write_bytes(b"{}\n{}\n{half")
     table = path / "replay" / "a" / "transitions.table"

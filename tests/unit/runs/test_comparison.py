@@ -19,6 +19,7 @@ from fullrank.runs.statistics import (
     difference,
     grouped,
     labels,
+    mean_interval,
     student,
     wilson,
 )
@@ -83,6 +84,24 @@ def test_the_interval_over_any_number_of_runs_covers_the_true_mean_as_often_as_i
     intervals = [centre(group(*each), "team") for each in values.tolist()]
     covered = sum(each.low <= 3.0 <= each.high for each in intervals)
     assert 0.92 <= covered / len(intervals) <= 0.99
+
+
+@pytest.mark.parametrize("episodes", [2, 5, 40])
+def test_the_interval_of_a_mean_covers_the_true_one_as_often_as_it_says(
+    episodes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statistics, "RESAMPLES", 1_000)
+    values = np.random.default_rng(0).normal(3.0, 2.0, size=(600, episodes))
+    covered = sum(each.low <= 3.0 <= each.high for each in map(mean_interval, values))
+    assert 0.92 <= covered / 600 <= 0.99
+
+
+def test_one_value_has_no_interval_and_is_shown_alone() -> None:
+    alone = mean_interval(np.array([2.5]))
+    assert alone == (2.5, -math.inf, math.inf)
+    assert str(alone) == "2.5"
+    assert alone.facts() == {"mean": 2.5, "low": None, "high": None}
+    assert mean_interval(np.full(3, 2.0)) == (2.0, 2.0, 2.0)
 
 
 def test_the_interval_of_five_values_covers_the_true_mean_as_often_as_it_says() -> None:

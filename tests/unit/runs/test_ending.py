@@ -5,7 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from fullrank.common.errors import EnvironmentFailed, FullrankError, ServiceLost, of_exit_code
+from fullrank.common.errors import (
+    EnvironmentFailed,
+    FullrankError,
+    Malformed,
+    ServiceLost,
+    of_exit_code,
+)
 from fullrank.net.status import RunState, ended_status
 from fullrank.runs.ending import failed, read_ending, write_ending
 
@@ -30,6 +36,14 @@ def test_any_other_file_tells_of_no_ending(tmp_path: Path, content: str) -> None
     (tmp_path / "run.json").write_text(content)
     assert read_ending(tmp_path) is None
     assert ended_status(tmp_path) is None
+
+
+def test_a_damaged_identity_is_named_and_tells_of_no_end(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps({"format": 1, "run": "a", "term": "abc"}))
+    write_ending(tmp_path, failed(EnvironmentFailed("it raised"), committed=7, settings="abc"))
+    with pytest.raises(Malformed, match=f"{path}: term"):
+        ended_status(tmp_path)
 
 
 def test_an_exit_code_names_the_error_of_another_process() -> None:

@@ -1,9 +1,9 @@
 """An event log returns the events of every process, and survives truncation."""
 
-import resource
 from pathlib import Path
 
 import pytest
+from tests.disks import no_room_beyond
 from tests.faultlab.history import EventHistory, follow, read_history
 
 from fullrank.common.errors import FullrankError
@@ -67,11 +67,7 @@ def test_a_damaged_line_is_an_error_that_names_it(tmp_path: Path) -> None:
 def test_a_full_disk_ends_the_history_and_not_the_service(tmp_path: Path) -> None:
     event_log = EventLog(tmp_path, "controller")
     event_log.append(BEGAN)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
-    try:
+    with no_room_beyond(100):
         event_log.append(COMMITTED)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     event_log.append(Acknowledged(term=1, head=1))
     assert read_history(tmp_path).controller == [BEGAN]

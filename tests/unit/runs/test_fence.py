@@ -17,6 +17,7 @@ from tests.unit.runs.stored import (
 
 from fullrank.common.errors import StaleTerm, StorageFailed
 from fullrank.runs import store
+from fullrank.runs.ending import keep_caveat, lasting_caveats
 from fullrank.runs.objects import DirectoryObjects, open_objects
 
 
@@ -166,6 +167,41 @@ def test_an_entry_whose_answer_was_lost_is_known_by_its_writer(
     assert first.published == list(range(8))
     monkeypatch.setattr(DirectoryObjects, "create", create)
     assert_alike(restored(tmp_path / "other", place), tmp_path / "run")
+
+
+@pytest.mark.parametrize("succeeded", [False, True])
+@pytest.mark.parametrize("iterations", [2, 3])
+def test_an_entry_that_could_not_be_read_back_either_is_known_to_the_next_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, iterations: int, succeeded: bool
+) -> None:
+    """A successor begins with a checkpoint of the second iteration, and removes the entry."""
+    place, create = str(tmp_path / "store"), DirectoryObjects.create
+    first = Controller(tmp_path / "run", place)
+    first.run(iterations)
+
+    def landed(self: DirectoryObjects, name: str, content: bytes) -> bool:
+        assert create(self, name, content)
+        raise StorageFailed("timed out")
+
+    def unread(self: DirectoryObjects, name: str) -> bytes:
+        raise StorageFailed("timed out")
+
+    keep_caveat(tmp_path / "run", "a loss")
+    with monkeypatch.context() as away:
+        away.setattr(DirectoryObjects, "create", landed)
+        away.setattr(DirectoryObjects, "get", unread)
+        with pytest.raises(StorageFailed, match="timed out"):
+            first.store.keep()
+    if succeeded:
+        Controller(tmp_path / "other", place)
+        with pytest.raises(StaleTerm, match="another controller has begun term 2"):
+            first.commit(iterations)
+    else:
+        first.commit(iterations)
+    assert first.published == list(range(iterations if succeeded else iterations + 1))
+    third = restored(tmp_path / "third", place)
+    assert committed(third) == len(first.published)
+    assert lasting_caveats(third) == ["a loss"]
 
 
 def test_a_controller_that_stores_nothing_hears_of_its_successor(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A journal returns every whole record and nothing else."""
 
+import errno
 import os
 from contextlib import closing
 from pathlib import Path
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from fullrank.common.errors import FullrankError, StaleTerm, VersionMismatch
 from fullrank.common.types import FloatArray
 from fullrank.runs import journal
-from fullrank.runs.journal import Journal, read, read_whole, survey
+from fullrank.runs.journal import Journal, ever_committed, read, read_whole, survey
 from fullrank.runs.journal_format import CUT_SHORT, HEADER, MARK, SegmentReader
 
 
@@ -102,6 +103,7 @@ def test_a_later_term_supersedes_from_where_it_began(tmp_path: Path) -> None:
     written(tmp_path, term=1, first=0, count=5)
     written(tmp_path, term=2, first=3, count=1)
     assert terms(tmp_path) == [(0, 1), (1, 1), (2, 1), (3, 2)]
+    assert ever_committed(tmp_path) == 5  # iteration 4 is known, and committed again
 
 
 def test_a_condemned_iteration_does_not_come_back(tmp_path: Path) -> None:
@@ -113,6 +115,7 @@ def test_a_condemned_iteration_does_not_come_back(tmp_path: Path) -> None:
     written(tmp_path, term=3, first=3, count=1)
     assert terms(tmp_path) == [(0, 1), (1, 1), (2, 1), (3, 3)]
     assert [each.condemned for each in survey(tmp_path)] == [None, 3, None]
+    assert ever_committed(tmp_path) == 4
 
 
 def test_an_iteration_that_the_whole_journal_lacks_is_named(tmp_path: Path) -> None:
@@ -186,15 +189,20 @@ def test_a_large_update_is_known_by_its_facts_alone(
     assert entry.facts["note"] == "iteration 0"
 
 
-def test_a_disk_that_takes_nothing_is_an_error_that_names_the_file(tmp_path: Path) -> None:
-    segment = tmp_path / "000000-000001.journal"
-    segment.symlink_to("/dev/full")
-    full = Journal(tmp_path, term=1, first=0, confirm=is_current)
+def test_a_disk_that_takes_nothing_is_an_error_that_names_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_file: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    own = Journal(tmp_path, term=1, first=0, confirm=is_current)
+    monkeypatch.setattr(os, "fdatasync", full)
+    told = f"cannot write {tmp_path / '000000-000001.journal'}: No space left on device"
     with (
-        pytest.raises(FullrankError, match=f"cannot write {segment}: No space left on device"),
-        closing(full),
+        pytest.raises(FullrankError, match=told),
+        closing(own),
     ):
-        full.append(0, facts={}, updates=updates(0))
+        own.append(0, facts={}, updates=updates(0))
 
 
 def test_iterations_that_are_stored_together_are_on_disk_with_the_last(

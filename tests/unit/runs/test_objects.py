@@ -8,7 +8,7 @@ from tests.addresses import free_address
 from tests.buckets import bucket
 
 from fullrank.common.durable import replace_bytes
-from fullrank.common.errors import NotFound, StorageFailed
+from fullrank.common.errors import ConfigError, NotFound, StorageFailed
 from fullrank.common.seeding import stream
 from fullrank.runs import object_store
 from fullrank.runs import objects as stored
@@ -101,3 +101,11 @@ def test_a_store_that_cannot_be_reached_is_said_in_a_line(
             open_objects(place).put("name", b"")
         assert str(raised.value).startswith(f"{place}: name: ")
         assert "\n" not in str(raised.value)
+
+
+def test_a_directory_that_depends_on_where_one_stands_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=f"use '{tmp_path / 'store'}'"):
+        open_objects("store")

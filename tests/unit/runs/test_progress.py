@@ -142,3 +142,11 @@ def test_returns_of_several_sides_have_no_place_between_references_of_their_sum(
     lines.compare(ReferenceReturns(random=-710.3))
     lines.write(replace(RECORD, side_returns={"hunters": -300.0, "prey": -200.0}))
     assert "random" not in said[0]
+
+
+def test_numbers_near_the_largest_are_averaged() -> None:
+    said: list[str] = []
+    lines = Lines(said.append, iterations=9, clock=Clock(), coding=False)
+    largest = replace(RECORD, return_mean=1e308, env_steps_per_s=1e308, iteration_s=1e308)
+    lines.write(*(replace(largest, iteration=each) for each in range(3)))
+    assert "return 1e+308  " in said[0]

@@ -1,16 +1,15 @@
 """Records: whole lines, finite numbers, and sinks that cannot stop a run."""
 
 import math
-import resource
 import tempfile
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.disks import no_room_beyond
 
 from fullrank.common.errors import FullrankError
 from fullrank.runs.record import (
@@ -57,17 +56,6 @@ def write(path: Path, *records: IterationRecord) -> None:
     for each in records:
         sink.write(each)
     sink.close()
-
-
-@contextmanager
-def no_room_beyond(size_bytes: int) -> Iterator[None]:
-    """Let no file grow beyond a size."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 @given(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tests.unit.runs.test_journal import condemn
 
-from fullrank.runs import checkpoint
+from fullrank.runs import checkpoint, recovery
 from fullrank.runs.checkpoint import Arrays, save
 from fullrank.runs.journal import Journal
 from fullrank.runs.record import METRICS
@@ -104,6 +104,46 @@ def test_what_a_run_prunes_that_goes_on_meanwhile_is_no_fault(
     monkeypatch.setattr(checkpoint, "load", while_the_run_goes_on)
     found = examine(tmp_path, published=10)
     assert (found.committed, found.faults) == (13, ())
+
+
+def test_a_checkpoint_that_is_damaged_and_stays_is_a_fault_while_a_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """New checkpoints come with every look."""
+    committed(tmp_path, 10, keep=10)
+    directory = tmp_path / "checkpoints"
+    flip(directory / "000007" / checkpoint.STATE)
+    read, looks = recovery.standing, list[Path]()
+
+    def while_the_run_goes_on(run_dir: Path) -> list[Path]:
+        found = read(run_dir)
+        looks.append(save(directory, iteration=10 + len(looks), arrays=STATE, facts={}, keep=99))
+        assert len(looks) < 20
+        return found
+
+    monkeypatch.setattr(recovery, "standing", while_the_run_goes_on)
+    (fault,) = examine(tmp_path, published=10).faults
+    assert "000007" in fault
+    assert len(looks) == 1
+
+
+def test_a_run_whose_journal_is_damaged_is_not_looked_at_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committed(tmp_path, 10)
+    [segment] = (tmp_path / "journal").glob("000008-*")
+    flip(segment)
+    read, looks = recovery.standing, list[Path]()
+
+    def while_the_run_goes_on(run_dir: Path) -> list[Path]:
+        directory = tmp_path / "checkpoints"
+        looks.append(save(directory, iteration=10 + len(looks), arrays=STATE, facts={}, keep=2))
+        assert len(looks) < 20
+        return read(run_dir)
+
+    monkeypatch.setattr(recovery, "standing", while_the_run_goes_on)
+    (fault,) = examine(tmp_path, published=10).faults
+    assert f"{segment}: damaged after" in fault
 
 
 def test_a_damaged_record_is_named(tmp_path: Path) -> None:

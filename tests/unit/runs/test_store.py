@@ -34,7 +34,7 @@ from fullrank.common.errors import (
 from fullrank.common.seeding import stream
 from fullrank.runs import store as stores
 from fullrank.runs.checkpoint import saved
-from fullrank.runs.ending import keep_caveat, lasting_caveats
+from fullrank.runs.ending import CAVEATS, keep_caveat, lasting_caveats
 from fullrank.runs.journal import NO_UPDATES, read
 from fullrank.runs.journal_format import encode
 from fullrank.runs.objects import DirectoryObjects, open_objects
@@ -148,6 +148,30 @@ def test_verdicts_and_caveats_that_were_not_stored_yet_are_kept(tmp_path: Path) 
         kinds = [verdict.kind for verdict in read_verdicts(found)]
         assert kinds == ["suspected", "convicted", "left out"]
         assert lasting_caveats(found) == ["an early loss", "a late loss"]
+
+
+@pytest.mark.parametrize("again", ["keep", "ship"])
+def test_small_files_whose_write_failed_are_written_with_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: str
+) -> None:
+    place, run_dir = str(tmp_path / "store"), tmp_path / "run"
+    controller = Controller(run_dir, place)
+    Verdicts(run_dir, term=1).add("convicted", "its update was wrong", iteration=0, party=PARTY)
+    keep_caveat(run_dir, "a loss")
+
+    def refuse(objects: DirectoryObjects, name: str, content: bytes) -> bool:
+        raise StorageFailed("timed out")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(DirectoryObjects, "create", refuse)
+        with pytest.raises(StorageFailed, match="timed out"):
+            controller.store.keep()
+    assert not {VERDICTS, CAVEATS} & controller.store.log.files.keys()
+    getattr(controller.store, again)()
+    other = restored(tmp_path / "other", place)
+    assert [verdict.party for verdict in read_verdicts(other)] == [PARTY]
+    assert lasting_caveats(other) == ["a loss"]
+    assert (other / "numerics.json").read_text() == "since term 1\n"
 
 
 def test_damaged_verdicts_are_replaced_by_those_of_the_store(tmp_path: Path) -> None:

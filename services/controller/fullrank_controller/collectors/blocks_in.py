@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from fullrank.common.deadlines import is_duration
 from fullrank.common.errors import InvalidContribution
+from fullrank.common.schema import ORDINALS
 from fullrank.common.updates import DIGEST_BYTES
 from fullrank.replay.staging import block_digest
 from fullrank.training.block_player import PlayTerms
@@ -108,8 +109,10 @@ def block_report(
     staged = played.lengths if container is None else _lengths_of(played, container)
     if played.rows != (rows := sum(staged) + len(staged) * ends):
         raise InvalidContribution(f"played.rows is {played.rows}, expected {rows}")
-    if rows > most_rows(row_size):
-        raise InvalidContribution(f"played.rows of {rows} exceed {BLOCK_BYTES} bytes")
+    if max(rows, *played.lengths) > most_rows(row_size):
+        raise InvalidContribution(
+            f"played.rows of {rows}, or played.lengths, exceed {BLOCK_BYTES} bytes"
+        )
     if len(played.digest) != DIGEST_BYTES:
         raise InvalidContribution(f"played.digest has {len(played.digest)} bytes")
     if not (is_duration(played.playing_s) and is_duration(played.idle_s)):
@@ -139,6 +142,10 @@ def _container_of(played: pb.Played, copies: int) -> pb.ContainerReport:
     report, numbers = played.container, list(played.container.handed_over)
     if numbers != sorted(set(numbers)) or not set(numbers) <= set(range(copies)):
         raise InvalidContribution(f"played.container hands over episodes {numbers} of {copies}")
+    if report.updates >= ORDINALS:
+        raise InvalidContribution(
+            f"played.container.updates is {report.updates}, beyond {ORDINALS - 1}"
+        )
     if not np.isfinite(report.divergence):
         raise InvalidContribution(f"played.container.divergence is {report.divergence}")
     return report

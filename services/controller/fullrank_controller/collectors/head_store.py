@@ -17,15 +17,12 @@ from fullrank.v1 import controller_pb2 as pb
 
 log = logging.getLogger(__name__)
 
-HEADS = "heads"
-"""Folder of a run with the newest head of each container: ``<number>.npz``."""
-
 
 class HeadStore:
     """Keeps the newest head of each container, in memory and in the run's directory.
 
     Args:
-        folder: Its files, which are read now.
+        folder: Its files, ``<container>.npz``, which are read now.
         size: Entries of a head.
         confirm: Raises if a later controller has the directory.
 

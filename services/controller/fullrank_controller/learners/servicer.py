@@ -22,6 +22,7 @@ from fullrank.common.errors import (
     ServiceLost,
     StorageFailed,
 )
+from fullrank.common.schema import ORDINALS
 from fullrank.common.types import EncodedVector
 from fullrank.config.toml import to_toml
 from fullrank.host.process import first
@@ -112,6 +113,10 @@ class ContributionParser:
             for name in ("compute_s", "started_s", "sent_s"):
                 if not is_duration(getattr(header, name)):
                     raise InvalidContribution(f"coded.{name} is not a duration")
+            if header.batch_bytes >= ORDINALS:
+                raise InvalidContribution(
+                    f"coded.batch_bytes is {header.batch_bytes}, beyond {ORDINALS - 1}"
+                )
             self._coded = self._reception.room_for(header.row)
             if header.offset:
                 return self._read(header)

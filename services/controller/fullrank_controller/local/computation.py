@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from fullrank.codes import Code, Decoder
 from fullrank.codes.targets import described
 from fullrank.common.errors import NotDecodable
 from fullrank.common.failpoints import reach
+from fullrank.common.rows import Rows
 from fullrank.common.types import FloatArray, LearnerId, RunTerm
 from fullrank.config import RunConfig
 from fullrank.config.code import code_of
@@ -27,6 +29,7 @@ from fullrank.rounds.decoding import open_round
 from fullrank.run.assignment import working_rows
 from fullrank.runs.events import EventLog, Reopened, Stored, Truncated
 from fullrank.training.centralised import Centralised
+from fullrank.training.mirror import Mirror, fits
 from fullrank.training.worker import AssignedRow, SharedGradients, Worker
 from fullrank.wiring.training import Training
 from fullrank_controller.local.ranks import Group
@@ -46,6 +49,9 @@ class LocalTable:
         run_dir: Directory of the run.
         sync: Whether rows are on disk before they are acknowledged.
 
+    Attributes:
+        device: Device that mirrors the table, if it has room; None: none does.
+
     Raises:
         RunDirectoryInUse: A replay service holds the directory.
     """
@@ -56,6 +62,8 @@ class LocalTable:
         self._sync, self._fence, self._key = sync, Fence(directory), ""
         self._store = Store(directory, sync=sync)
         self._event_log = EventLog(run_dir, "replay")
+        self.device: torch.device | None = None
+        self._mirror: Mirror | None = None
         for name, table in self._store.tables.items():
             self._event_log.append(Reopened(table=name, head=table.head))
         for name, rows in self._store.lost.items():
@@ -87,6 +95,7 @@ class LocalTable:
     async def truncate(self, head: int) -> tuple[int, int]:
         """Discard the rows from ``head`` on; returns (tail, head)."""
         self._table.truncate(head)
+        self._mirror = None  # the rows that follow are others
         self._event_log.append(Truncated(table=self._key, head=self._table.head))
         return self._table.tail, self._table.head
 
@@ -117,13 +126,25 @@ class LocalTable:
             return False
         return int(sample.positions().max()) < self._table.head
 
-    def minibatch(self, sample: Sample, *, row_size: int) -> FloatArray:
+    def minibatch(self, sample: Sample, *, row_size: int) -> Rows:
         """Return the sample's transitions, shape (size, row_size); none where learners collect."""
         if not sample.size:
             return np.empty((0, row_size), np.float32)
         if sample.head > self._table.head:  # its rows are held
-            return self._table.gather(sample.positions())
-        return self._table.minibatch(sample)
+            positions = sample.positions()
+        else:
+            positions = self._table.runs(sample).positions()
+        return (self._mirrored() or self._table).gather(positions)
+
+    def _mirrored(self) -> Mirror | None:
+        """Return the mirror of the table; None where minibatches are gathered in host memory."""
+        if self.device is not None and self._mirror is None:
+            if fits(self._table, self.device):
+                self._mirror = Mirror(self._table, self.device)
+            else:
+                log.info("mirror=none reason=the table exceeds what %s has free", self.device)
+                self.device = None
+        return self._mirror
 
 
 LEARNER: LearnerId = 0
@@ -167,13 +188,15 @@ class Computation:
     ) -> None:
         self._problem, gradients = training.problem, training.algorithm.gradients
         self._seed, self._table = config.seed, table
-        self._targets = group or Centralised(self._problem, gradients, seed=config.seed)
+        alone = Centralised(self._problem, gradients, seed=config.seed)
+        self._targets = group or alone
         sound = SharedGradients(gradients, self._problem, remember=False)
         self._worker = Worker(self._problem, sound, seed=config.seed)
         units, exact = len(self._problem.units), self._problem.data.exact
         self.code: Code = code_of(config, units=units, target=self._problem.target)
         self.rows = working_rows(self.code)
         self.load = units if exact else int(np.count_nonzero(self.code.matrix))
+        table.device = alone.mirrored if exact and group is None else None
         self._compute = self._compute_units if exact else self._compute_rows
         self._condition = self._condition_of_all()
 
@@ -197,7 +220,7 @@ class Computation:
         return ComputedRound(decision=decision, condition=condition, gather_s=gather_s)
 
     def _compute_units(
-        self, batch: FloatArray, iteration: int, check_cancelled: Callable[[], None]
+        self, batch: Rows, iteration: int, check_cancelled: Callable[[], None]
     ) -> tuple[Decoded, float]:
         targets = self._targets.compute(batch, iteration=iteration, check_cancelled=check_cancelled)
         decision = Decoded(
@@ -210,13 +233,13 @@ class Computation:
         return decision, self._condition
 
     def _compute_rows(
-        self, batch: FloatArray, iteration: int, check_cancelled: Callable[[], None]
+        self, batch: Rows, iteration: int, check_cancelled: Callable[[], None]
     ) -> tuple[Decoded, float]:
         """Compute, offer and decode all rows, each with samples of its own."""
         round_ = open_round(self._problem, iteration, self.code, seed=self._seed)
         computing = self._worker.compute(
             [AssignedRow.of(row, self.code.matrix[row]) for row in self.rows],
-            batch,
+            np.asarray(batch),
             iteration=iteration,
             check_cancelled=check_cancelled,
         )

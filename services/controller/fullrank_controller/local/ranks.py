@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from fullrank.algorithms import Algorithm
+from fullrank.algorithms import Algorithm, Problem
 from fullrank.algorithms.devices import placed, visible
 from fullrank.common.errors import ConfigError, FullrankError, ServiceLost
-from fullrank.common.types import FloatArray
+from fullrank.common.rows import Rows
 from fullrank.config import RunConfig
 from fullrank.host.children import START_S, RankProcesses
 from fullrank.runs.journal import UPDATE_BYTES
@@ -159,7 +160,7 @@ class Group:
         self._summed, self._computed = division.summed, np.empty(0, np.float32)
         self._failure: FullrankError | None = None
         self._steps = 0
-        devices = devices_of(config)
+        devices = devices_of(config, self._problem)
         seats = [
             _Seat(rank, device, backend, str(folder / "ranks"))
             for rank, device in enumerate(devices)
@@ -185,7 +186,7 @@ class Group:
 
     def compute(
         self,
-        batch: FloatArray,
+        batch: Rows,
         *,
         iteration: int,
         check_cancelled: Callable[[], None] = lambda: None,
@@ -196,7 +197,7 @@ class Group:
         their shape.
         """
         check_cancelled()
-        shares: list[Share] = self._all("compute", batch=batch, iteration=iteration)
+        shares: list[Share] = self._all("compute", batch=np.asarray(batch), iteration=iteration)
         digests = {target: digest for share in shares for target, digest in share.digests.items()}
         reports = {unit: report for share in shares for unit, report in share.reports.items()}
         updates = shares[0].updates
@@ -212,9 +213,9 @@ class Group:
             reports=tuple(reports[unit] for unit in sorted(reports)),
         )
 
-    def step(self, targets: FloatArray) -> Mapping[str, float]:
+    def step(self, targets: Rows) -> Mapping[str, float]:
         """Apply the targets; those computed last are where they are needed."""
-        given = None if targets is self._computed else targets
+        given = None if targets is self._computed else np.asarray(targets)
         by_rank: list[Mapping[str, float]] = self._all("step", updates=given)
         self._steps += 1
         return {name: value for own in by_rank for name, value in own.items()}
@@ -286,7 +287,7 @@ def ranks_of(config: RunConfig, training: Training) -> Iterator[Group | None]:
     if config.ranks.count == 1:
         yield None
         return
-    backend = backend_of(config)
+    backend = backend_of(config, training.problem)
     alone = training.trainer.algorithm
     with tempfile.TemporaryDirectory(prefix="fullrank-ranks-") as folder:
         group = Group(config, alone, backend=backend, folder=Path(folder))
@@ -298,22 +299,24 @@ def ranks_of(config: RunConfig, training: Training) -> Iterator[Group | None]:
             group.close()
 
 
-def devices_of(config: RunConfig) -> list[str]:
+def devices_of(config: RunConfig, problem: Problem) -> list[str]:
     """Return the device of each rank.
 
     Raises:
         ConfigError: There are too few devices, or one is not there.
     """
     count, named, devices = config.ranks.count, config.compute.device, visible()
-    if devices < count and (named == "cuda" or (named == "auto" and devices)):
+    automatic = named == "auto" and devices and problem.accelerated
+    if devices < count and (named == "cuda" or automatic):
         raise ConfigError(
             f"ranks.count = {count} needs a CUDA device for each rank, and this host has "
             f"{devices}: use fewer ranks, or compute.device = 'cpu'"
         )
-    return [placed(named, rank, devices=devices) for rank in range(count)]
+    place = partial(placed, named, devices=devices, accelerated=problem.accelerated)
+    return [place(rank) for rank in range(count)]
 
 
-def backend_of(config: RunConfig) -> str:
+def backend_of(config: RunConfig, problem: Problem) -> str:
     """Return the backend of the collectives: nccl on CUDA devices, one for each rank, else gloo.
 
     Ranks that share a named device, ``cuda:K``, take gloo: nccl needs a device for each.
@@ -321,5 +324,5 @@ def backend_of(config: RunConfig) -> str:
     Raises:
         ConfigError: The devices do not fit.
     """
-    own = devices_of(config)
+    own = devices_of(config, problem)
     return "nccl" if "cpu" not in own and len({*own}) == len(own) else "gloo"

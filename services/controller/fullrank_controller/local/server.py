@@ -15,11 +15,12 @@ from typing import Any
 from fullrank.algorithms.roles import Divided
 from fullrank.audit.ledger import CONTROLLER
 from fullrank.audit.proof import Evidence
+from fullrank.common.cores import usable_cores
 from fullrank.common.errors import ConfigError, FullrankError
 from fullrank.common.failpoints import reach
 from fullrank.config import RunConfig
 from fullrank.host.certificates import Role
-from fullrank.host.process import Launch, run, stop_event, tune_process, usable_cores
+from fullrank.host.process import Launch, run, stop_event, tune_process
 from fullrank.net.channel import Security
 from fullrank.net.server import Health
 from fullrank.planning.candidates import Plan

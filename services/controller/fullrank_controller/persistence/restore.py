@@ -4,12 +4,13 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fullrank.audit.proof import BLOCKS, Evidence
+from fullrank.audit.proof import BLOCKS
+from fullrank.audit.recomputation import evidence_of
 from fullrank.common.errors import CheckpointUnusable
 from fullrank.common.types import FloatArray
 from fullrank.runs.checkpoint import Checkpoint, newest, saved
 from fullrank.runs.identity import CHECKPOINTS, JOURNAL
-from fullrank.runs.journal import read_whole
+from fullrank.runs.journal import ever_committed, read_whole
 from fullrank.runs.journal_format import Entry
 from fullrank.runs.record import METRICS, Condemnation, IterationRecord, from_facts
 from fullrank.runs.recovery import checkpoints_lost, drop_condemned
@@ -57,35 +58,55 @@ def restore(directory: RunDirectory, training: Training) -> Restored:
 
     Raises:
         CheckpointUnusable: There are or were checkpoints and none can be used: the run never
-            restarts from the beginning without notice.
+            restarts from the beginning without notice. Or the files are of another run.
+        Corrupted: The journal is of another run.
+        Malformed: It holds something else than iterations.
     """
     checkpoint = _checkpoint_in(directory)
     journal, metrics = directory.path / JOURNAL, directory.path / METRICS
     committed, head = 0, 0
     if checkpoint is not None:
-        committed, head = checkpoint.iteration + 1, checkpoint.facts["replay_head"]
+        if (stored := checkpoint.facts.get("replay_head")) is None:
+            raise CheckpointUnusable(f"{checkpoint.path} does not say how many rows replay held")
+        committed, head = checkpoint.iteration + 1, stored
         training.load(checkpoint.arrays, resume_at=committed)
         log.info("resumed path=%s iterations=%d", checkpoint.path, committed)
     entries, fault = read_whole(journal, first=committed)
     known = committed + len(entries)
     if fault:
         log.warning("journal_ends_early iteration=%d %s", known, fault)
+    else:
+        known = max(known, ever_committed(journal))
     earlier = [entry for entry in read_whole(journal)[0] if entry.iteration < committed]
-    records = [from_facts(entry.facts["record"]) for entry in (*earlier, *entries)]
-    complete(metrics, records, Condemnation(condemned=known, term=directory.term))
-    journalled = list(_repeatable(entries))
+    records = [*map(_record_of, entries)]
+    lines = [*map(_record_of, earlier), *records]
+    complete(metrics, lines, Condemnation(condemned=known, term=directory.term))
+    journalled = list(_repeatable(entries, records))
     for entry in entries[: len(journalled)]:
+        sample = evidence_of(entry, training.problem).sample
         if BLOCKS in entry.facts:  # its rows are kept, not played again
-            head = Evidence.of(entry).sample.head
+            head = sample.head
     return Restored(committed=committed, head=head, known=known, journalled=journalled)
 
 
-def _repeatable(entries: Sequence[Entry]) -> Iterator[StoredIteration]:
+def _record_of(entry: Entry) -> IterationRecord:
+    """Read the record of an entry, of which only its checksum is known to be right."""
+    record = from_facts(entry.facts.get("record", {}))
+    if record.iteration != entry.iteration:
+        raise CheckpointUnusable(
+            f"the journal's iteration {entry.iteration} has the record of another one"
+        )
+    return record
+
+
+def _repeatable(
+    entries: Sequence[Entry], records: Sequence[IterationRecord]
+) -> Iterator[StoredIteration]:
     """Iterations up to the first whose update is not stored; learners recompute all later ones."""
-    for entry in entries:
+    for entry, record in zip(entries, records, strict=True):
         if entry.updates is None:
             return
-        yield StoredIteration(record=from_facts(entry.facts["record"]), updates=entry.updates)
+        yield StoredIteration(record=record, updates=entry.updates)
 
 
 def _checkpoint_in(directory: RunDirectory) -> Checkpoint | None:

@@ -4,11 +4,12 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 
 from fullrank.audit.proof import Evidence
 from fullrank.codes.targets import each_unit
-from fullrank.common.errors import CodeError
+from fullrank.common.errors import CodeError, NotFound, ServiceLost
 from fullrank.common.failpoints import reach
 from fullrank.config.auto_code import first_code
 from fullrank.config.tree import PluginSettings
@@ -227,7 +228,13 @@ class NetworkRounds:
             sample,
             recompute=partial(self._auditor.recompute, opened),
             examine=self._auditor.recomputation.examine,
+            stalled=self._look_at_table,
             deadline_s=deadline_s,
             grace=self._grace,
             watchdog=self._watchdog,
         )
+
+    async def _look_at_table(self) -> None:
+        """Raise ``Corrupted`` if learners fail because the table is damaged."""
+        with suppress(ServiceLost, NotFound):  # it comes back, or learners say so
+            await self._replay.confirm()

@@ -178,6 +178,7 @@ class RoundRunner:
         recompute: Has this process compute statements, whose values come as an event.
         examine: Computes the units of a row whose vector was not finite; raises ``Unsound`` if they
             are not finite here, either.
+        stalled: Looks at what keeps a round from going on; raises if that ends the run.
         deadline_s: Time after which the policy for undecided rounds applies.
         grace: Time after which idle learners compute what late ones have not sent; None: never.
         watchdog: Observes decoding.
@@ -192,12 +193,13 @@ class RoundRunner:
         *,
         recompute: Callable[[Sequence[Claim]], None],
         examine: Callable[[int, Sequence[UnitIndex]], Awaitable[None]],
+        stalled: Callable[[], Awaitable[None]],
         deadline_s: float,
         grace: Grace | None,
         watchdog: Watchdog,
     ) -> None:
         self._run, self._opened, self._round = run, opened, opened.round
-        self._recompute, self._examine = recompute, examine
+        self._recompute, self._examine, self._stalled = recompute, examine, stalled
         self._deadline_s, self._watchdog = deadline_s, watchdog
         self._deadline_at = 0.0
         self._grace_at = opened.began_at + grace.seconds if grace is not None else inf
@@ -293,6 +295,7 @@ class RoundRunner:
             case Stall(reason):
                 if progress.stall(reason):
                     log.warning("waiting reason=%s", reason)
+                await self._stalled()
             case Resume(message):
                 progress.run(message)
 

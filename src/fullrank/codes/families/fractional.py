@@ -43,6 +43,10 @@ class Fractional(CodeFamily):
 
     tolerance: int = 1
 
+    def __post_init__(self) -> None:
+        if self.tolerance < 0:
+            raise CodeError(f"fractional needs tolerance >= 0: {self.tolerance}")
+
     def rows_for(self, units: int) -> int:
         """M (s + 1): a group for each unit, so that every unit decodes and not only sums."""
         return units * (self.tolerance + 1)
@@ -64,10 +68,10 @@ class Fractional(CodeFamily):
 
     def build(self, *, rows: int, units: int, seed: int) -> Code:
         """Groups of consecutive rows; ``seed`` is not used."""
-        if not 0 <= self.tolerance < rows:
+        if self.tolerance >= rows:
             raise CodeError(
-                f"fractional needs 0 <= tolerance < rows: {self.tolerance} is outside "
-                f"0..{rows - 1}; add rows or lower the tolerance"
+                f"fractional needs tolerance < rows: {self.tolerance} >= {rows}; add rows or lower "
+                "the tolerance"
             )
         groups = min(rows // (self.tolerance + 1), units)
         group_of_row = np.sort(np.arange(rows) % groups)

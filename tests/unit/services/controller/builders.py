@@ -48,7 +48,7 @@ def make_run(*overrides: str) -> Run:
         event_log=EventLog(),
         roster=roster,
         progress=RunProgress(committed=5, iterations=10),
-        fix_numerics=lambda numerics: None,
+        fix_numerics=lambda numerics: setattr(roster, "numerics", numerics),
     )
 
 

@@ -156,6 +156,16 @@ async def test_what_is_no_duration_is_refused_by_name(
     assert run.reception.idle
 
 
+async def test_a_minibatch_of_more_bytes_than_a_status_may_say_is_refused(
+    run: Run, parser: ContributionParser
+) -> None:
+    message = contribution(run)
+    message.coded.batch_bytes = 2**63
+    with pytest.raises(InvalidContribution, match=r"coded\.batch_bytes is 9223372036854775808"):
+        parser.parse(message)
+    assert run.reception.idle
+
+
 async def test_an_earlier_attempt_of_the_round_is_current(
     run: Run, parser: ContributionParser
 ) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.unit.services.controller.free_blocks import (
+    AGENTS,
     TERM,
     joined,
     make_pool,
@@ -18,10 +19,10 @@ from tests.waiting import eventually
 
 from fullrank.common.errors import InvalidContribution, StaleTerm
 from fullrank.net.messages import head_message
-from fullrank.training.blocks import BlockKey
+from fullrank.training.blocks import BlockKey, FreePlan
 from fullrank.training.heads import ContainerHead
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_controller.collectors.blocks_in import BlockReport
+from fullrank_controller.collectors.blocks_in import BlockReport, block_report
 from fullrank_controller.collectors.free_pool import FreePool
 from fullrank_controller.collectors.head_store import HeadStore
 from fullrank_controller.membership.member import Member
@@ -67,10 +68,29 @@ async def test_a_head_that_is_not_finite_or_of_another_size_is_refused_by_name(
         (short, "the head of container 1: chunk.total is 20, expected 24"),
         (pb.ContainerHead(container=1), "the head of container 1 is not complete"),
         (message(0, 4), "head.container is 0, expected 1"),
+        (message(1, 2**63), "head.updates is 9223372036854775808"),
     ):
         with pytest.raises(InvalidContribution, match=said):
             store.take(1, wrong)
     assert store.messages == []
+
+
+@pytest.mark.parametrize(
+    ("length", "updates", "said"),
+    [
+        (2**64 - 1, 0, "played.lengths, exceed"),
+        (2**62, 0, "played.lengths, exceed"),
+        (3, 2**63, "played.container.updates is 9223372036854775808"),
+    ],
+)
+def test_numbers_of_a_container_that_no_run_reaches_are_refused_also_of_kept_episodes(
+    length: int, updates: int, said: str
+) -> None:
+    container = pb.ContainerReport(handed_over=[0], updates=updates)
+    report = played(BlockKey(TERM, 0), 3, 3, rows=3, container=container).played
+    report.lengths[1] = length
+    with pytest.raises(InvalidContribution, match=said):
+        block_report(report, FreePlan(2**48, 2), agents=AGENTS, ends=0, row_size=4, shares=True)
 
 
 async def test_a_damaged_file_costs_its_head_alone(tmp_path: Path) -> None:

@@ -9,7 +9,10 @@ from tests.waiting import WAIT_S
 from fullrank.common.errors import NotDecodable
 from fullrank.run.assignment import RowAssignment
 from fullrank.run.round_orders import AddRows, Begun, MembershipChanged
+from fullrank.training.block_player import PlayTerms, Publication
+from fullrank.training.blocks import BlockKey
 from fullrank.v1 import controller_pb2 as pb
+from fullrank_controller.collectors.keyed_pool import KeyedPool
 from fullrank_controller.membership.member import Member
 from fullrank_controller.membership.membership import Membership
 
@@ -167,3 +170,22 @@ async def test_the_run_begins_without_learners_that_are_late() -> None:
     join(run, 3)
     await run.membership.assemble(resumed=False)
     assert run.progress.message == ""
+
+
+async def test_collectors_play_once_the_first_learners_fix_the_numerics() -> None:
+    run = make_run("collectors.count=1", "collect.mode=keyed", "collect.block=1")
+    run.roster.numerics, pool = None, run.collectors
+    assert isinstance(pool, KeyedPool)
+    key, play = (
+        BlockKey(0, 0),
+        PlayTerms(publication=Publication(version=0, sections={}), env_steps=0),
+    )
+    playing = asyncio.create_task(pool.play(0, [key], play))
+    collector = pool.roster.join("host", now=0.0, process=b"one")
+    pool.roster.ready(collector, numerics=NUMERICS, stable=True)
+    await asyncio.sleep(0)
+    assert not pool.scheduler.holders(key)
+    join(run, 4)
+    await settled(run.membership)
+    assert list(pool.scheduler.holders(key)) == [collector.learner]
+    playing.cancel()

@@ -8,11 +8,14 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from tests.unit.runs.test_record import no_room_beyond, record
+from tests.disks import no_room_beyond
+from tests.unit.runs.test_record import record
 from tests.unit.services.controller.builders import make_config
 from tests.waiting import eventually
 
+from fullrank.audit.proof import Evidence
 from fullrank.common.errors import FullrankError, StaleTerm
+from fullrank.replay.samplers import Sample
 from fullrank.runs.checkpoint import save, saved
 from fullrank.runs.events import EventLog
 from fullrank.runs.journal import Journal, read
@@ -124,8 +127,11 @@ def test_a_run_that_resumes_has_a_line_of_each_iteration_in_its_journal(tmp_path
     journal = open_journal(
         directory(tmp_path, term=1), Restored(committed=0, head=0, known=0, journalled=[])
     )
+    sample = Sample(table="transitions", seed=0, iteration=0, tail=0, head=9, size=4)
+    evidence = Evidence(sample=sample, digests=(bytes(16),) * 2, reports={}).to_facts()
     for each in records:
-        journal.append(each.iteration, facts={"record": to_facts(each)}, updates=UPDATES)
+        facts = evidence | {"record": to_facts(each)}
+        journal.append(each.iteration, facts=facts, updates=UPDATES)
     journal.close()
     facts = {"run": "run", "term": 1, "replay_head": 0}
     save(tmp_path / "checkpoints", iteration=3, arrays={}, facts=facts, keep=2)
@@ -133,7 +139,9 @@ def test_a_run_that_resumes_has_a_line_of_each_iteration_in_its_journal(tmp_path
     for iteration in (0, 2, 5):
         sink.write(records[iteration])
     sink.close()
-    restored = restore(here, cast(Any, SimpleNamespace(load=lambda *_, **__: None)))
+    problem = SimpleNamespace(units=range(2), target=None, vector_size=3)
+    training = SimpleNamespace(load=lambda *_, **__: None, problem=problem)
+    restored = restore(here, cast(Any, training))
     assert (restored.committed, restored.known) == (4, 6)
     assert read_records(tmp_path / METRICS) == records
 

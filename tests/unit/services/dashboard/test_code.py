@@ -37,19 +37,22 @@ def test_a_row_without_a_unit_is_not_shown() -> None:
 class Controlled:
     """A monitor of a controller whose code and status a test sets."""
 
-    def __init__(self, code: CodeInUse) -> None:
-        self.in_use, self.asked = code, 0
+    def __init__(self, code: CodeInUse, run: str = "mine") -> None:
+        self.run, self.in_use, self.asked = run, code, 0
         self.committed: list[IterationRecord] = []
 
     def __call__(self, address: str, **_: object) -> "Controlled":
         return self
 
     async def setup(self) -> Setup:
-        return Setup(run="mine", version="", config=RunConfig(), agents=())
+        return Setup(run=self.run, version="", config=RunConfig(), agents=())
 
-    async def watch(self, *_: object, **__: object) -> AsyncIterator[IterationRecord]:
+    async def watch(
+        self, first: int, *, seen_term: int = 0, **_: object
+    ) -> AsyncIterator[IterationRecord]:
         for record in self.committed:
-            yield record
+            if record.iteration >= first or record.term > seen_term > 0:
+                yield record
 
     async def status(self) -> RunStatus:
         held: dict[int, list[int]] = {}
@@ -70,11 +73,14 @@ class Controlled:
             )
             for learner, rows in held.items()
         ]
-        return RunStatus(epoch=self.in_use.epoch, learners=tuple(attached))
+        return RunStatus(run=self.run, epoch=self.in_use.epoch, learners=tuple(attached))
 
     async def code(self) -> CodeInUse:
         self.asked += 1
         return self.in_use
+
+    async def close(self) -> None:
+        pass
 
 
 async def test_a_page_is_told_the_code_again_when_a_spare_takes_over_a_row_within_an_epoch(

@@ -38,7 +38,8 @@ from fullrank.net.status import (
 )
 from fullrank.runs.ending import failed, write_ending
 from fullrank.runs.evaluations import EvaluationRecord, append
-from fullrank.runs.record import METRICS, IterationRecord, read_records
+from fullrank.runs.record import METRICS, Condemnation, IterationRecord, read_records
+from fullrank.sinks import JsonLines
 from fullrank.stragglers import FixedK
 from fullrank.v1 import monitor_pb2 as pb
 from fullrank_dashboard.following import Following
@@ -246,6 +247,32 @@ async def test_a_run_without_a_controller_is_shown_as_it_was_written(tmp_path: P
     assert await following.find(1) == record(1)
     with pytest.raises(NotFound):
         await following.find(7)
+
+
+async def test_what_was_committed_again_while_no_controller_answered_supersedes_what_was_read(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "config.toml").write_text(to_toml(RunConfig()))
+    write(tmp_path / METRICS, *(record(each, return_mean=1.0) for each in range(4)))
+    interval = {"mean": 1.0, "low": 0.0, "high": 2.0}
+    append(tmp_path, {"iteration": 3, "term": 1, "trained": {**interval, "sides": {}}})
+    following = Following(str(tmp_path), TlsSettings())
+    with pytest.raises(ServiceLost):
+        await following.look()
+    sink = JsonLines(tmp_path / METRICS)
+    sink.write(Condemnation(condemned=2, term=2))
+    for each in range(2, 6):
+        sink.write(record(each, term=2, return_mean=5.0))
+    sink.close()
+    with pytest.raises(ServiceLost):
+        await following.look()
+    view = following.view
+    assert view.curve.columns(0)["return/mean"] == [1.0, 1.0, 5.0, 5.0, 5.0, 5.0]
+    assert [view.find(each) for each in (1, 2)] == [
+        record(1, return_mean=1.0),
+        record(2, term=2, return_mean=5.0),
+    ]
+    assert [each["superseded"] for each in view.evaluations()] == [True]
 
 
 async def test_the_numbers_of_a_run_that_stands_still_are_read_once(

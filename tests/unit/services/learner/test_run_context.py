@@ -116,7 +116,21 @@ def test_replica_j_has_its_entry_of_a_list_of_devices(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("fullrank_learner.run_context.visible", lambda: 4)
-    own = [HostPlace(replica=replica).device_of("cuda:3,cuda:0,cuda:1") for replica in range(4)]
+    listed = "cuda:3,cuda:0,cuda:1"
+    places = [HostPlace(replica=replica) for replica in range(4)]
+    own = [place.device_of(listed, accelerated=False) for place in places]
     assert own == ["cuda:3", "cuda:0", "cuda:1", "cuda:3"]
     alone = HostPlace(replica=1, device="cuda:2")
-    assert alone.device_of("cuda:3,cuda:0,cuda:1") == "cuda:2"
+    assert alone.device_of(listed, accelerated=False) == "cuda:2"
+
+
+def test_a_learner_with_auto_computes_on_the_cpu_where_no_device_was_measured_to_be_quicker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fullrank_learner.run_context.visible", lambda: 4)
+    welcome = welcome_of("algorithm.name=qmix", "environment.name=two_step_game")
+    config = from_toml(welcome.configuration)
+    automatic = replace(config, compute=replace(config.compute, device="auto"))
+    welcome.configuration = to_toml(automatic)
+    assert LearnerContext(welcome).config.compute.device == "cpu"
+    assert HostPlace(replica=1).device_of("auto", accelerated=True) == "cuda:1"

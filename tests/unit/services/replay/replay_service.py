@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc
@@ -63,9 +64,11 @@ class Replay:
 
 
 @asynccontextmanager
-async def serving(*, row_size: int = ROW_SIZE, capacity: int = CAPACITY) -> AsyncIterator[Replay]:
+async def serving(
+    *, row_size: int = ROW_SIZE, capacity: int = CAPACITY, directory: Path | None = None
+) -> AsyncIterator[Replay]:
     """A service with an empty table."""
-    store = Store(None, sync=False)
+    store = Store(directory, sync=False)
     service = ReplayServicer(store, Fence(None), EventLog())
     server = Server(
         pb.DESCRIPTOR.services_by_name["ReplayService"],

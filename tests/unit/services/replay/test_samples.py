@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from tests.waiting import WAIT_S
 from fullrank.algorithms import EnvironmentSpec, algorithms
 from fullrank.codes import make_code, support
 from fullrank.common.errors import (
+    Corrupted,
     FullrankError,
     InvalidContribution,
     NotFound,
@@ -20,12 +22,14 @@ from fullrank.environments import AgentSpec, Discrete
 from fullrank.net.messages import sample_message
 from fullrank.net.replay_client import ReplayClient
 from fullrank.replay.episodes import episodes_in
+from fullrank.replay.file_format import FileLayout
+from fullrank.replay.limits import rows_per_append
 from fullrank.replay.samplers import EpisodeDraw, Sample
 from fullrank.replay.table import Table
 from fullrank.v1 import replay_pb2 as pb
 from fullrank_replay import pacing, servicer
 
-from .replay_service import KEY, ROW_SIZE, RUN_TERM, Replay, drawn, rows, sample, serving
+from .replay_service import CAPACITY, KEY, ROW_SIZE, RUN_TERM, Replay, drawn, rows, sample, serving
 
 
 async def test_a_minibatch_is_the_rows_at_its_positions(replay: Replay) -> None:
@@ -150,6 +154,30 @@ async def test_a_sample_that_cannot_be_served_is_refused(
     served = sample(tail=2, head=12)
     expected = rows(12)[served.positions()]
     assert np.array_equal(await drawn(replay.client, served), expected)
+
+
+@pytest.mark.parametrize("maps", [False, True])
+async def test_a_table_found_damaged_is_logged_and_refused_from_then_on(
+    tmp_path: Path, maps: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A learner that maps the file finds the damage itself, and then asks the service."""
+    said = "the row at position 2 is not what was stored"
+    async with serving(directory=tmp_path) as replay:
+        await replay.client.append(0, rows(4))
+        if maps:
+            await replay.client.map_table()
+        path, slots = tmp_path / f"{KEY}.table", CAPACITY + rows_per_append(4 * ROW_SIZE)
+        layout = FileLayout(row_size=ROW_SIZE, slots=slots)
+        with path.open("r+b") as file:
+            file.seek(layout.rows_at + 2 * layout.row_bytes)
+            file.write(b"\x55")
+        with pytest.raises(Corrupted, match=said):
+            await drawn(replay.client, sample())
+        assert f"table_unusable table={KEY} reason={path} is damaged: {said}" in caplog.text
+        with pytest.raises(Corrupted, match=said):
+            await replay.client.append(4, rows(1, first=4))
+        with pytest.raises(Corrupted, match=said):
+            await replay.client.confirm()
 
 
 async def test_a_sample_of_an_unknown_table_is_not_found(replay: Replay) -> None:

@@ -59,6 +59,25 @@ async def test_a_table_needs_a_name_and_sizes(replay: Replay, field: str) -> Non
     assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
+@pytest.mark.parametrize("field", ["head", "capacity"])
+async def test_no_position_is_taken_beyond_what_a_table_can_reach(
+    replay: Replay, field: str
+) -> None:
+    request = pb.OpenTableRequest(
+        table=TABLE,
+        row_size=ROW_SIZE,
+        capacity=CAPACITY,
+        run_term=run_term_message(SUCCESSOR),
+        version=__version__,
+    )
+    setattr(request, field, 2**62)
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await replay.stub.OpenTable(request, timeout=WAIT_S)
+    assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert str(2**62) in (raised.value.details() or "")
+    assert await replay.client.append(0, rows(1)) == 1  # the term is not taken, either
+
+
 async def test_a_table_of_another_size_is_a_failed_precondition(replay: Replay) -> None:
     request = pb.OpenTableRequest(
         table=TABLE,
