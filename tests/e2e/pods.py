@@ -103,11 +103,16 @@ def running(
 
 
 def _scheduled(objects: list[Manifest]) -> list[Manifest]:
-    """The manifests as a node sees them: with its zone, and the values of variables in others."""
+    """The manifests as a node sees them: with its zone, and the values of variables in others.
+
+    Startup probes wait for twenty minutes: the machine may do all else besides.
+    """
     for workload in workloads_in(objects).values():
         template = workload.spec["template"]
         template["metadata"]["labels"]["topology.kubernetes.io/zone"] = "here"
         for container in workload.containers:
+            if "startupProbe" in container:
+                container["startupProbe"]["failureThreshold"] = 600
             for each in container.get("env", []):
                 if "value" in each:
                     each["value"] = environ_of(container)[each["name"]]
