@@ -37,6 +37,7 @@ RUN = settings(
 )
 
 
+@pytest.mark.thorough
 def test_a_run_exported_while_it_goes_on_ends_with_the_same_bytes(
     run_dir: Path, tmp_path: Path
 ) -> None:

@@ -50,6 +50,7 @@ def test_awl_trains_as_it_is_shipped_and_a_killed_collector_costs_no_committed_i
         assert "blocks" in status  # of each collector
 
 
+@pytest.mark.thorough  # as in test_kubernetes_collectors.py
 def test_a_lost_container_that_learns_has_its_head_again_and_the_run_is_recomputed(
     docker_engine: docker.DockerClient, tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ from fullrank.wiring.plugins import delays_of
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.docker,
+    pytest.mark.thorough,  # pods with sidecars are tested in test_kubernetes.py
     pytest.mark.usefixtures("images"),
 ]
 

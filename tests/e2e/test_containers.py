@@ -11,7 +11,8 @@ from tests.e2e.commands import ENDLESS, committed, end, interrupt, start
 from tests.e2e.test_collectors import replicas
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.e2e
+# Thorough, as `make containers` has it with pods.
+pytestmark = [pytest.mark.e2e, pytest.mark.thorough]
 
 SMALL = (
     "environment.name=two_step_game",

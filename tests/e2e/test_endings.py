@@ -46,6 +46,7 @@ def has_shown(terminal: int) -> bool:
     return True
 
 
+@pytest.mark.thorough
 def test_a_closed_terminal_leaves_a_run_that_resumes_to_the_same_bits(run_dir: Path) -> None:
     process, terminal = in_a_terminal("train", "--run-dir", str(run_dir), *SLOW)
     try:

@@ -14,6 +14,7 @@ from fullrank_coded_maddpg import timing
 from fullrank_dmcaf import speed
 from fullrank_dmcaf.paper import judge_interfaces
 from fullrank_dmcaf.speed import SCENARIOS
+from fullrank_papers import cli
 from fullrank_papers.cells import CELLS
 from fullrank_papers.claims import RULES
 from fullrank_papers.cli import paper_of, reproduce
@@ -21,12 +22,13 @@ from fullrank_papers.cli import paper_of, reproduce
 SLICES: dict[str, dict[str, Any]] = {
     "coded-maddpg": {
         **{"iterations": 4, "cyclic": 4, "compared": 2, "payload": 2, "batch": 32},
-        **{"warmup": 128, "repeats": 1, "real_codes": ("cyclic",), "real_rounds": 3},
+        **{"warmup": 128, "repeats": 1},
         "panels": ("cooperative_navigation",),
     },
     "darl1n": {
         **{"iterations": 2, "every": 1, "batch": 32, "timed": 1, "timed_teams": (3, 6, 12)},
         **{"trials": 100, "sets": 40, "exact_sets": 2, "samples": 100, "draws": 2, "rounds": 5},
+        "episodes": 40,
     },
     "cmarl": {"maps": ("3m",), "until_s": 1.0, "points": 1, "episodes": 2},
     "dmcaf": {
@@ -38,7 +40,8 @@ SLICES: dict[str, dict[str, Any]] = {
         **{"batches": (16,), "repeats": 1, "iterations": 2, "learning_batch": 16},
     },
 }
-PARTS = {"cmarl": "learning"}
+PARTS = {"cmarl": "learning", "coded-maddpg": "codes, fig4, fig3, payload"}
+"""Services are run for the slice of paper 003."""
 app = typer.Typer()
 app.command()(reproduce)
 
@@ -64,6 +67,7 @@ def test_a_slice_ends_with_pictures_and_a_page_and_is_gone_on_with(
     monkeypatch.setattr(timing, "LEARNT", 5)
     monkeypatch.setattr(speed, "ITERATION_S", 0.1)
     monkeypatch.setattr(speed, "SERVED_S", 0.6)
+    monkeypatch.setattr(cli, "usable_cores", lambda: 1)  # each worker would import torch
     scales: dict[str, Any] = paper_of(name).scales  # type: ignore[assignment]
     monkeypatch.setitem(scales, "smoke", replace(scales["smoke"], **SLICES[name]))
     command = [name, "--output", str(tmp_path), "--only", PARTS.get(name, ""), "--seeds", "11, 12"]
