@@ -258,16 +258,14 @@ class LocalRun:
         collector, table = self.training.collector, self._table
         match order:
             case Open() if not self._applied:
-                rows = collector.warm_up()  # whole episodes may be more than the capacity
-                for start in range(0, len(rows), table.capacity):
-                    table.append(table.head, rows[start : start + table.capacity])
+                self._store(collector.warm_up())
             case Play(number):
                 collector.collect(number)
             case Collect(number):
                 collector.publish(number)
                 self._collected = collector.collect(number)
                 self._first = table.head
-                table.append(table.head, self._collected.rows)
+                self._store(self._collected.rows)
             case Draw(iteration):
                 self._sample = self.training.trainer.sample(
                     iteration, tail=table.tail, head=table.head, first=self._first
@@ -276,6 +274,12 @@ class LocalRun:
                 assert self._sample is not None  # drawn
                 compute = self._round if self._coded else self._centralised
                 self._outcome = compute(self._minibatch(self._sample), self._sample.iteration)
+
+    def _store(self, rows: FloatArray) -> None:
+        """Append rows, which may be more than the capacity where episodes are whole."""
+        table = self._table
+        for start in range(0, len(rows), table.capacity):
+            table.append(table.head, rows[start : start + table.capacity])
 
     def _minibatch(self, sample: Sample) -> FloatArray:
         """The sample's transitions; none where learners collect transitions."""

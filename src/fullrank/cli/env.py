@@ -155,7 +155,8 @@ def _warnings(seen: EnvironmentSurvey) -> list[str]:
     if seen.unended:
         lines.append(
             f"{seen.unended} episodes had not ended after {max(seen.lengths):,} steps; a return "
-            f"is reported only where one ends, and training cuts them off after {LONGEST:,}"
+            f"is reported only where one ends; after {LONGEST:,} training on transitions cuts them "
+            "off, and training on whole episodes refuses them"
         )
     if _payment(seen) == "all zero":
         lines.append("no reward was paid in random play; exploration may find none")

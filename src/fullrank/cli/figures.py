@@ -8,6 +8,7 @@ NeurIPS 2022, arXiv:2209.10485, as the package marl-eval reads it.
 import csv
 import io
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import cycle
@@ -204,14 +205,16 @@ def latex(study: Study) -> str:
     for method in study.methods:
         results = [study.results(task, method) for task in study.cells]
         bands = [*(band([each], interquartile_mean) for each in results), study.score(method)]
-        shown = " & ".join(
-            "${:.{digits}f}\\ [{:.{digits}f}, {:.{digits}f}]$".format(
-                *(float(end[0]) for end in each), digits=1 if abs(each.centre[0]) >= 10 else 2
-            )
-            for each in bands
-        )
-        lines.append(rf"{_escaped(method)} & {shown} \\")
+        lines.append(rf"{_escaped(method)} & {' & '.join(map(_shown, bands))} \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+
+
+def _shown(found: Band) -> str:
+    """A statistic with its interval, where there is one."""
+    centre, low, high = (float(end[0]) for end in found)
+    digits = 1 if abs(centre) >= 10 else 2
+    interval = "" if math.isnan(low) else rf"\ [{low:.{digits}f}, {high:.{digits}f}]"
+    return f"${centre:.{digits}f}{interval}$"
 
 
 def _escaped(text: str) -> str:

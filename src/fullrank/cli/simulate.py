@@ -188,6 +188,9 @@ def _sweep(
         stragglers=late,
         iterations=iterations,
     )
+    for text in asked or []:
+        if not any(text in by_code for by_code in curves.values()):
+            _parse(text, partial(_make, config, problem))  # says why it exists nowhere
     title = (
         f"{_work(config, problem)}, {late.k} stragglers of {late.delay_s:g} s, "
         f"{cluster.bandwidth:.3g} bytes/s"

@@ -30,7 +30,7 @@ from fullrank.common.foreign import LINE_BYTES, open_regular
 from fullrank.host.process import AT_END, GRACE_S, interrupting
 from fullrank.host.run_directory import LOCK, holder_of, lock_launch, trainer_of
 from fullrank.runs.ending import OUTCOME, is_since, leave_outcome, read_ending, read_outcome
-from fullrank.runs.identity import CONFIGURATION, IDENTITY
+from fullrank.runs.identity import CONFIGURATION, IDENTITY, read_identity
 from fullrank.runs.record import published
 
 LOGS = "logs"
@@ -150,6 +150,8 @@ def condition_of(path: Path) -> Condition:
         return condition_of(path)
     if not (path / IDENTITY).exists() and not (path / LOGS / LOCK).exists():
         return HALF_SUBMITTED
+    if (path / IDENTITY).exists():
+        read_identity(path)  # names a file that is damaged
     return by_exit(
         ServiceLost.exit_code,
         "no process of this host trains it, and none has said why: it was killed, or its machine "

@@ -77,8 +77,8 @@ def action_spec(space: Space) -> ActionSpec:
     """The action specification of a gymnasium space.
 
     Raises:
-        TypeError: The space is neither of choices nor a finite box of real numbers, or the width of
-            the box is not finite in single precision.
+        TypeError: The space is neither of choices nor a finite box of real numbers, or the sum of
+            the box's bounds is not finite in single precision.
     """
     if isinstance(space, gymnasium.spaces.Discrete):
         return Discrete(int(space.n))
@@ -89,7 +89,7 @@ def action_spec(space: Space) -> ActionSpec:
             low, high = (np.abs(bound).astype(np.float32) for bound in (space.low, space.high))
             finite = np.isfinite(low + high).all()
         if not finite:
-            raise TypeError(f"the width of {space} is not finite in float32; scale its actions")
+            raise TypeError(f"the bounds of {space} are too large for float32; scale its actions")
         return Continuous(tuple(space.low.ravel().tolist()), tuple(space.high.ravel().tolist()))
     raise TypeError(
         f"actions of {space} are not supported; Discrete, MultiDiscrete, MultiBinary, Tuples and "

@@ -105,7 +105,7 @@ def student_ends(
     The variance due to a stratum is the mean square of the deviations from the centre when its runs
     alone are resampled, times runs over degrees of freedom. The degrees of freedom of their sum are
     those of Welch and Satterthwaite. A stratum of one run shows no variance: there is no interval
-    then, and both ends are the centre.
+    then, and both ends are NaN.
 
     Args:
         resampled: The statistic by resampled stratum, each of shape (resamples, points).
@@ -115,7 +115,8 @@ def student_ends(
     from scipy.special import stdtrit
 
     if min(sizes) == 1:
-        return centre, centre
+        none = np.full_like(centre, np.nan)
+        return none, none
     free = np.array(sizes)[:, None] - 1
     squares = np.array([np.mean((each - centre) ** 2, axis=0) for each in resampled])
     variances = squares * (free + 1) / free

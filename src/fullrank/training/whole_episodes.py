@@ -10,13 +10,14 @@ from multiprocessing.connection import wait
 import numpy as np
 
 from fullrank.algorithms.roles import Player
+from fullrank.common.errors import NoEnd
 from fullrank.common.types import BoolArray, FloatArray, IntArray
 from fullrank.environments.base import Environment, Step
 from fullrank.environments.capabilities import Stated, chosen_actions, pauses, shares_reward
 from fullrank.environments.processes import EnvironmentProcess
 from fullrank.replay.episodes import NO_ACTION, EpisodeLayout
 from fullrank.replay.layout import Layout
-from fullrank.training.episodes import Episodes, Outcomes, team_reward
+from fullrank.training.episodes import Episodes, Outcomes, longest_of, team_reward
 from fullrank.training.evaluation import RewardScale
 
 
@@ -35,7 +36,7 @@ class WholeEpisodes(ABC):
     def __init__(self, environment: Environment, player: Player, *, row_size: int) -> None:
         copies = environment.copies
         self._environment, self._player = environment, player
-        self._episodes = Episodes(environment)
+        self._episodes, self._longest = Episodes(environment), longest_of(environment)
         self.rows: FloatArray = np.empty((0, row_size), np.float32)
         self.outcomes = Outcomes(
             earned=np.zeros((copies, len(environment.agents))),
@@ -85,12 +86,21 @@ class WholeEpisodes(ABC):
         return waiting
 
     def advance(self, action: FloatArray, alive: BoolArray, available: BoolArray | None) -> None:
-        """Step all copies and keep the step."""
+        """Step all copies and keep the step.
+
+        Raises:
+            NoEnd: A copy has not ended its episode after ``longest_of(environment)`` steps.
+        """
         outcome = self._step(action, alive, available)
         self.steps += 1
         self._finish(outcome)
         if self.over:
             self.rows = self._packed()
+        elif self.steps >= self._longest:
+            raise NoEnd(
+                f"an episode that is learnt from as a whole has had {self.steps:,} steps and has "
+                "not ended; give the environment a time limit"
+            )
 
     def _finish(self, outcome: Step) -> None:
         """Keep length, returns and win of the copies whose one episode has ended."""

@@ -32,6 +32,9 @@ from fullrank.training.rollouts import Rollout
 from fullrank.training.trainer import Trainer
 from fullrank.wiring.plugins import algorithm_of, environment_of, is_accelerated
 
+SPARE_BYTES = 64 * 2**20
+"""Spare rows of episodes of different lengths that a table may have, however small it is."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
@@ -315,18 +318,20 @@ def spare_rows(config: RunConfig, training: Training) -> int:
     They cover the collection that is gathered while the one before is not durable yet, and those of
     the iterations for which a report may be late and, before them, of those from one audit to the
     next, or those of two periods of checkpoints. Where lengths of episodes differ, they are at most
-    as many as the capacity, and as many where nobody knows how long an episode gets.
+    as many as the capacity or ``SPARE_BYTES``, and at least as many as the capacity where nobody
+    knows how long an episode gets.
     """
     problem, copies, collector = training.problem, config.environment.copies, training.collector
     capacity = capacity_of(config, training)
-    if not (collector.collection.rows or collector.step_limit):
-        return capacity
     steps = max(config.collect.steps, 1 + collector.step_limit)
     rows = collector.collection.rows or copies * steps
     iterations = _repeatable(config, training) if problem.data.exact else 0
     withdrawn = 1 + -(-iterations // training.trainer.updates)
     spare = withdrawn * rows + collector.collection.ahead * steps
-    return spare if collector.collection.rows or collector.horizon else min(spare, capacity)
+    if collector.collection.rows or collector.horizon:
+        return spare
+    spare = min(spare, max(capacity, SPARE_BYTES // (4 * problem.row_size)))
+    return spare if collector.step_limit else max(spare, capacity)
 
 
 def _repeatable(config: RunConfig, training: Training) -> int:

@@ -14,7 +14,7 @@ from tests.waiting import WAIT_S
 from fullrank.cli import this_host
 from fullrank.cli.objects import Condition, State, by_answer, by_ending, by_exit
 from fullrank.cli.this_host import attached, condition_of
-from fullrank.common.errors import EnvironmentFailed, FullrankError, ServiceLost, Stuck
+from fullrank.common.errors import EnvironmentFailed, FullrankError, Malformed, ServiceLost, Stuck
 from fullrank.host.run_directory import lock_launch, trainer_of
 from fullrank.net.status import RunState, RunStatus
 from fullrank.runs.ending import OUTCOME, failed, finished, write_ending
@@ -80,9 +80,17 @@ def test_a_directory_without_a_process_says_how_its_run_has_ended(begun: Path) -
 def test_an_outcome_is_not_that_of_a_controller_that_has_begun_since(begun: Path) -> None:
     with pytest.raises(KeyboardInterrupt), attached(begun):
         raise KeyboardInterrupt
-    (begun / "run.json").write_text("{}")
+    (begun / "run.json").write_text((begun / "run.json").read_text())
     os.utime(begun / OUTCOME, ns=(0, 0))
     assert state(begun) == (State.FAILED, 9)
+
+
+@pytest.mark.parametrize("kept", [0, 20])
+def test_a_damaged_end_is_named_and_is_no_run_that_was_killed(begun: Path, kept: int) -> None:
+    write_ending(begun, finished(committed=3, settings=""))
+    os.truncate(begun / "run.json", kept)
+    with pytest.raises(Malformed, match=r"run\.json"):
+        state(begun)
 
 
 def test_a_reader_that_misses_a_process_which_has_just_begun_looks_again(

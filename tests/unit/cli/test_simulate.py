@@ -182,6 +182,13 @@ def test_a_sweep_of_hedged_rounds_is_refused(run: Callable[..., str], tmp_path: 
     assert "leave ,hedged out" in run(*SIZES, *words, "--sweep", str(tmp_path / "sweep.png"))
 
 
+def test_a_sweep_says_why_a_code_exists_nowhere(run: Callable[..., str], tmp_path: Path) -> None:
+    words = ("--code", "cyclic,tolerance=-1", "--stragglers", "1", "--delay", "0.1")
+    picture = tmp_path / "sweep.png"
+    assert "needs tolerance >= 0" in run(*SIZES, *words, "--sweep", str(picture))
+    assert not picture.exists()
+
+
 PAYLOAD = Payload(
     section_sizes=(1000,) * 4, needs=lambda unit: (unit,), vector_size=500, batch_entries=10
 )

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import trim_mean
 
+from fullrank.cli.figures import latex
 from fullrank.common.errors import ConfigError
 from fullrank.runs.aggregates import (
     OverStrata,
@@ -63,9 +64,11 @@ def test_a_band_of_few_runs_covers_the_true_mean_as_often_as_it_says(
 
 
 @pytest.mark.parametrize("others", [[0.0], [-1.0, 1.0], [-1.0, 1.0] * 5])
-def test_a_band_of_a_task_with_one_run_is_a_line(others: list[float]) -> None:
+def test_a_mean_over_a_task_with_one_run_has_no_band(others: list[float]) -> None:
     tasks = [np.array(others)[:, None], np.ones((1, 1))]
-    assert [each.tolist() for each in band(tasks, mean)] == [[0.5]] * 3
+    centre, low, high = band(tasks, mean)
+    assert centre.tolist() == [0.5]
+    assert np.isnan([low, high]).all()
 
 
 def test_runs_are_drawn_within_their_task() -> None:
@@ -130,3 +133,13 @@ def test_what_chance_may_explain_is_undecided(
 def test_methods_without_a_common_task_cannot_be_compared() -> None:
     with pytest.raises(ConfigError, match="no task"):
         Study.of([*runs("a", "vdn", [1.0]), *runs("b", "iql", [1.0])])
+
+
+def test_a_task_with_one_run_has_no_interval_in_the_table() -> None:
+    spread = [40.0, 45.0, 50.0, 55.0, 60.0]
+    text = latex(Study.of([*runs("a", "vdn", spread), *runs("b", "vdn", [70.0])]))
+    (line,) = [line for line in text.splitlines() if line.startswith("vdn")]
+    many, one, score = line.removesuffix(r" \\").split(" & ")[1:]
+    assert many.startswith("$50.0\\ [")
+    assert one == "$70.0$"
+    assert "[" not in score

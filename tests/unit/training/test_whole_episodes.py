@@ -11,6 +11,7 @@ from fullrank.common.errors import CheckpointUnusable, EnvironmentFailed
 from fullrank.common.types import BoolArray, FloatArray
 from fullrank.environments import AgentSpec, Discrete, Step
 from fullrank.replay.episodes import NO_ACTION, EpisodeLayout, episodes_in
+from fullrank.training import episodes as limits
 from fullrank.training.block_collection import KeyedCollection
 from fullrank.training.block_player import BlockPlayer
 from fullrank.training.blocks import BlockPlan
@@ -113,6 +114,17 @@ def algorithm() -> Algorithm:
 
 def episodes(collected: Collected) -> list[FloatArray]:
     return [collected.rows[place] for place in episodes_in(collected.rows, LAYOUT.length)]
+
+
+def test_a_whole_episode_that_does_not_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    longest = 2 + 3
+    monkeypatch.setattr(limits, "LONGEST", longest)
+    assert max(map(len, episodes(collection(9).collect(0)))) == longest + 1
+    monkeypatch.setattr(limits, "LONGEST", longest - 1)
+    with pytest.raises(
+        EnvironmentFailed, match="whole has had 4 steps and has not ended; give the environment a"
+    ):
+        collection(9).collect(0)
 
 
 def test_each_copy_plays_one_whole_episode() -> None:

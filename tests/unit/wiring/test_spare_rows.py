@@ -4,7 +4,7 @@ import pytest
 
 from fullrank.audit.ledger import WINDOW
 from fullrank.config import load
-from fullrank.wiring.training import spare_rows, training_of
+from fullrank.wiring.training import SPARE_BYTES, spare_rows, training_of
 
 SMALL = (
     "environment.copies=2",
@@ -75,4 +75,17 @@ def test_battles_keep_no_more_spare_rows_than_others_however_rare_checkpoints_ar
     config = load(environ={}, overrides=options).check().config
     training = training_of(config)
     training.collector.close()
-    assert spare_rows(config, training) == 40000
+    assert spare_rows(config, training) == max(
+        40_000, SPARE_BYTES // (4 * training.problem.row_size)
+    )
+
+
+@pytest.mark.parametrize("name", ["two_step_game", "switch_riddle"])
+def test_a_small_table_keeps_all_rows_since_the_last_checkpoints(name: str) -> None:
+    """Whether or not anybody knows how long an episode gets."""
+    options = [f"environment.name={name}", "algorithm.name=qmix", "replay.capacity=48"]
+    options += ["checkpoint.every=20", "environment.copies=8", "collect.warmup=48"]
+    config = load(environ={}, overrides=options).check().config
+    training = training_of(config)
+    training.collector.close()
+    assert spare_rows(config, training) >= 2 * 20 * 8

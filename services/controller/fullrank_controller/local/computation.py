@@ -110,7 +110,7 @@ class LocalTable:
         return await asyncio.to_thread(self._append, first_position, rows)
 
     def _append(self, first_position: int, rows: FloatArray) -> int:
-        step, head = rows_per_append(4 * rows.shape[1]), first_position
+        step, head = min(rows_per_append(4 * rows.shape[1]), self._table.capacity), first_position
         for start in range(0, len(rows), step):
             block = rows[start : start + step]
             self._table.append(head, block)
