@@ -14,6 +14,8 @@ Without arguments it measures the claim on a CPU, at sizes that show that the pr
 * ``overlap M H B``: whole runs that play beside the update, and before it.
 * ``qmix EPISODES STEPS``: its update on 3m in one unit and in eight, beside TorchRL's, JAX's and
   one in PyMARL's way.
+* ``played EPISODES STEPS``: updates of IPPO, MAPPO and PQN on the device and on the CPU; bits of
+  units alone, in threes and together, and errors of gradients against the CPU, as of ``company``.
 * ``ippo N``: ``examples/three_agents.toml`` on the device and on the CPU.
 * ``whole N``: iterations a second of ``fullrank train --local`` with its defaults, on the device
   and on the CPU, and of the same run in JAX.
@@ -46,12 +48,13 @@ import torch
 import pymarl_qmix
 import qmix_update
 from fast_update import Fullrank, Workload, torchrl
-from fullrank.algorithms import Algorithm, EnvironmentSpec
+from fullrank.algorithms import Algorithm, EnvironmentSpec, algorithms
 from fullrank.algorithms.devices import placed, visible
 from fullrank.algorithms.maddpg import MADDPG
 from fullrank.common.types import FloatArray
 from fullrank.environments import make_environment
 from fullrank.networks.fused.kernels import Kernel
+from fullrank.training.centralised import Centralised
 from fullrank.training.worker import probe_batch
 from goals import NAVIGATOR_OF_THREE, goals, goals_in_jax, run_in_jax
 
@@ -211,6 +214,29 @@ def ippo(device: str, iterations: int) -> Iterator[Row]:
     yield from ratios(on_both(device, iterations, "--config", example))
 
 
+def played(device: str, episodes: int, steps: int) -> Iterator[Row]:
+    environment = EnvironmentSpec(agents=workload(3, 64, episodes).specs())
+    for name in ("ippo", "mappo", "pqn"):
+        learner: Any = algorithms.build(name, batch_size=episodes, hidden=64)
+        here, there = (learner.make(environment, seed=0, device=each) for each in ("cpu", device))
+        layout = here.problem.episodes
+        rows = qmix_update.episodes(layout, [steps] * episodes)
+        rows[:, layout.ends], rows[:, layout.earns] = 0.0, rows[:, layout.length, None] == 0.0
+        here.prepare(rows)
+        own, own_ms = in_company(here, there, rows, entries=learner.entries.size), 0.0
+        for place, algorithm in ((device, there), ("cpu", here)):
+            ms = 1e3 * seconds(_update(algorithm, rows), place)[0]
+            own_ms = own_ms or ms
+            yield {"times": round(ms / own_ms, 4), "player": f"{name} on {place}", "ms": ms, **own}
+            own = {}
+
+
+def _update(algorithm: Algorithm, rows: FloatArray) -> Callable[[], object]:
+    """Return units, sums, digests and the step, as in a run in one process."""
+    central = Centralised(algorithm.problem, algorithm.gradients, seed=0)
+    return lambda: algorithm.optimiser.step(central.compute(rows, iteration=0).updates)
+
+
 def on_both(device: str, iterations: int, *options: str) -> dict[str, Row]:
     """Train in one process on the device and on the CPU."""
     places = (device, "cpu")
@@ -296,34 +322,35 @@ def company(device: str, agents: int = 8, hidden: int = 64, batch: int = 128) ->
     )
     here, there = (config.make(environment, seed=0, device=place) for place in ("cpu", device))
     rows = probe_batch(here.problem, environment.layout, seed=0)
+    yield {"player": "units", **in_company(here, there, rows)}
+
+
+def in_company(here: Algorithm, there: Algorithm, rows: FloatArray, *, entries: int = 0) -> Row:
+    """Compare units alone, in threes and together, and all but the last entries with the CPU's."""
+    count = len(there.problem.units)
 
     def computed(algorithm: Algorithm, units: Iterable[int]) -> Iterator[tuple[int, FloatArray]]:
         return algorithm.gradients.compute(rows, [*units], iteration=0)
 
-    together = dict(computed(there, range(agents)))
-    chosen = sorted({0, agents // 2, agents - 1})
-    companies = [*([unit] for unit in chosen), chosen[::-1], [*range(agents)][::-1]]
+    together = dict(computed(there, range(count)))
+    chosen = sorted({0, count // 2, count - 1})
+    companies = [*([unit] for unit in chosen), chosen[::-1], [*range(count)][::-1]]
     equal = all(
         np.array_equal(update, together[unit])
         for units in companies
         for unit, update in computed(there, units)
     )
-    error = max(
-        float(np.abs(together[unit] - update).max() / np.abs(update).max())
-        for unit, update in computed(here, chosen)
-    )
-    holds = equal and error <= NEAR
-    yield {
-        "player": "equal bits in company" if equal else "OTHER BITS",
-        "error": error,
-        "holds": holds,
-    }
+    pairs = ((update, together[unit]) for unit, update in computed(here, chosen))
+    gradients = ((own[: len(own) - entries], other[: len(own) - entries]) for own, other in pairs)
+    error = max(float(np.abs(other - own).max() / np.abs(own).max()) for own, other in gradients)
+    bits = "equal in company" if equal else "OTHERS"
+    return {"bits": bits, "error": error, "holds": equal and error <= NEAR}
 
 
 PARTS: dict[str, Callable[..., Iterator[Row]]] = {
     part.__name__: part
     for part in (
-        *(updates, aps, overlap, qmix, ippo, whole, goals, goals_in_jax, services, ranks),
+        *(updates, aps, overlap, qmix, played, ippo, whole, goals, goals_in_jax, services, ranks),
         company,
     )
 }

@@ -37,7 +37,7 @@ LIMIT_S, DRY_S, TESTS_S, PART_S, KEPT_S, LEAST_S = 600.0, 240.0, 240.0, 150.0, 9
 """Limits of all, of a dry one, of the tests, and of another part; time kept for services and cards;
 least of a part."""
 CARD = (
-    *("updates 3 128 256", "qmix 32 60", "whole 600", "goals 12000 -475 -425"),
+    *("updates 3 128 256", "qmix 32 60", "played 32 25", "whole 600", "goals 12000 -475 -425"),
     *("updates 8 1024 1024", "updates 8 64 1024", "updates 8 1024 512", "ippo 320"),
     *("aps 32 1024 4096", "aps 32 1024 512", "aps 8 1024 4096", "aps 64 1024 4096"),
     *("overlap 32 1024 4096", "company 8 1024 512"),
@@ -48,7 +48,7 @@ CARD = (
 """Parts of ``benchmarks/one_device.py`` by their worth, with their sizes."""
 CARD_LAST = ("services 200", "ranks 100 1024 4096")
 DRY = (
-    *("updates 3 16 32", "qmix 8 6", "whole 40", "goals 40 -2000 -1000", "ippo 32"),
+    *("updates 3 16 32", "qmix 8 6", "played 4 6", "whole 40", "goals 40 -2000 -1000", "ippo 32"),
     *("aps 4 32 64", "overlap 4 32 64", "company 4 16 32"),
 )
 DRY_LAST = ("services 20", "ranks 20 16 32")

@@ -40,6 +40,9 @@ MEAN_FIELD = "mfac by autograd"
 WITHOUT_MEMORY = "vdn without memory"
 """A team for whose network there is no hand-written kernel."""
 
+LAYERED = "ippo of normalised layers"
+"""Agents of all kinds with policies of their own, for which there is no hand-written kernel."""
+
 PARTS = "maddpg of three parts"
 """Units are micro-batches of an agent; 100 transitions are not divisible by three."""
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -55,6 +58,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "mappo of several choices": ("mappo", {}),
     "maddpg of several choices": ("maddpg", {}),
     "coma with memory": ("coma", {"recurrent": True}),
+    LAYERED: ("ippo", {"layer_norm": True, "share": "none", "micro_batches": 2}),
     "ippo with memory": ("ippo", {"recurrent": True}),
     "mappo of networks apart": ("mappo", {"share": "none", "micro_batches": 2, "reward": "own"}),
     "masac of three parts": ("masac", {"micro_batches": 3}),
@@ -108,6 +112,8 @@ def subject(name: str) -> Subject:
     if name.endswith("choices"):
         choosing = TEAMS["of agents with several choices"]
         return Subject(registered, settings, agents=choosing, world=LOCKS)
+    if name == LAYERED:
+        return Subject(registered, settings, agents=MIXED)
     if name.endswith("of three parts"):  # a third of MIXED has units enough
         return Subject(registered, settings, agents=MIXED[:3])
     sides = {"ddpg_sides": ("lone",)} if hasattr(algorithms.get(registered), "ddpg_sides") else {}

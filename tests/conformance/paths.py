@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fullrank.algorithms import fused_values
+from fullrank.algorithms import fused_values, ppo, pqn
 from fullrank.networks import adam
 from fullrank.networks.fused import (
     cuda,
@@ -31,6 +31,8 @@ PATHS = (
     (maddpg, "stays_on"),
     (minibatch, "stays_on"),
     (fused_values, "stays_on"),
+    (ppo, "stays_on"),
+    (pqn, "stays_on"),
     (centralised, "stays_on"),
 )
 """Functions that tell whether CUDA takes another path than the CPU."""
@@ -41,6 +43,11 @@ def take_paths(monkeypatch: pytest.MonkeyPatch, *, of_cuda: bool) -> None:
     for module, path in PATHS:
         monkeypatch.setattr(module, path, lambda device: of_cuda)
     monkeypatch.setattr(computation, "fits", lambda table, device: True)
+
+
+def without_passes_of_ppo(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compute PPO's perceptrons as a device does, which has no hand-written passes of them."""
+    monkeypatch.setattr(ppo, "layers_of", lambda network: None)
 
 
 def take_products(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,11 +64,13 @@ class RecordedGraph(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def replay(self) -> None:
         """Run the operations again."""
-        for func, args, kwargs, recorded in self._operations:
-            given = {tensor.untyped_storage().data_ptr() for tensor in tensors_of((args, kwargs))}
-            for old, new in zip(recorded, tensors_of(func(*args, **kwargs)), strict=True):
-                if old.untyped_storage().data_ptr() not in given:
-                    old.copy_(new)
+        with torch.no_grad():  # the operations of backward passes are among them
+            for func, args, kwargs, recorded in self._operations:
+                inputs = tensors_of((args, kwargs))
+                given = {tensor.untyped_storage().data_ptr() for tensor in inputs}
+                for old, new in zip(recorded, tensors_of(func(*args, **kwargs)), strict=True):
+                    if old.untyped_storage().data_ptr() not in given:
+                        old.copy_(new)
 
 
 def tensors_of(values: Any) -> list[Tensor]:

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from fullrank.algorithms import Algorithm, devices
+from fullrank.algorithms import Algorithm, captured, devices
+from fullrank.algorithms.action_values import ActionValues
 from fullrank.algorithms.actor_critic import ActorCritic
 from fullrank.algorithms.base import layout_of
 from fullrank.algorithms.devices import CopiedGradients
+from fullrank.algorithms.on_policy_learner import OnPolicy
 from fullrank.algorithms.trajectories import ENTRIES
 from fullrank.algorithms.updates import Entries
 from fullrank.codes.targets import target_sizes
@@ -38,6 +40,7 @@ from fullrank.wiring.training import training_of
 from fullrank_learner import run_context
 
 from .algorithm_cases import (
+    LAYERED,
     PARTS,
     build,
     config,
@@ -47,12 +50,15 @@ from .algorithm_cases import (
     team,
     transitions,
 )
-from .paths import NoOtherSums, take_paths, take_products
+from .paths import NoOtherSums, take_paths, take_products, without_passes_of_ppo
 from .pretended_device import DEVICE, pretended_device
 from .recorded_graphs import draw_by_operations, record_graphs
 
 FEW = 4
 """Transitions that a pretended device computes: operations are counted there, not numbers."""
+
+ROWS = 64
+"""Rows into which those of a unit are laid that is captured."""
 
 NEAR = 1e-5
 """Largest difference between devices, relative to the largest entry."""
@@ -99,6 +105,32 @@ def test_by_products_of_one_order_a_unit_alone_has_its_bits_of_every_company(
             assert np.abs(part - own).max() <= NEAR * np.abs(own).max()
 
 
+CAPTURED = ["ippo", "mappo", "mappo of several choices", LAYERED, "pqn", "pqn of networks apart"]
+"""Teams whose units are captured with what autograd launches."""
+
+
+@pytest.mark.parametrize("team", CAPTURED)
+def test_a_captured_unit_has_its_bits_of_every_company_and_the_hosts_update_but_for_rounding(
+    team: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, rows = build(team), transitions(team, 100)
+    expected = dict(here.gradients.compute(rows, units_of(here), iteration=5))
+    take_paths(monkeypatch, of_cuda=True)
+    monkeypatch.setattr(captured, "laid_rows", lambda rows, device: ROWS)
+    without_passes_of_ppo(monkeypatch)
+    there, generator = build(team), np.random.default_rng(0)
+    assert isinstance(there.gradients, captured.CapturedGradients)
+    alone: dict[int, bytes] = {}
+    for unit, update in there.gradients.compute(rows, units_of(there), iteration=5):
+        alone |= computed(there, rows, [unit], iteration=5)
+        for part, own in zip(parts(team, update), parts(team, expected[unit]), strict=True):
+            np.testing.assert_allclose(part, own, rtol=NEAR, atol=NEAR * min(1.0, own.max()))
+    for width in range(2, len(alone) + 1):
+        company = [int(unit) for unit in generator.permutation(len(alone))[:width]]
+        together = computed(there, rows, company, iteration=5)
+        assert together == {unit: alone[unit] for unit in company}
+
+
 def test_auto_takes_a_device_for_the_hand_written_updates_of_maddpg_alone(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,6 +147,7 @@ def test_updates_that_stay_on_their_device_commit_the_bits_of_those_in_host_memo
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outcomes = []
+    without_passes_of_ppo(monkeypatch)
     for on_cuda in (False, True):
         take_paths(monkeypatch, of_cuda=on_cuda)
         outcomes.append(committed(build(name), name, stay=on_cuda))
@@ -136,19 +169,22 @@ def committed(algorithm: Algorithm, name: str, *, stay: bool) -> list[object]:
 def test_a_graph_replayed_on_other_parameters_and_rows_has_the_bits_of_operations_one_by_one(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not hasattr(build(name).gradients, "rows"):
-        pytest.skip("nothing is captured")
+    monkeypatch.setattr(captured, "laid_rows", lambda rows, device: ROWS)
+    without_passes_of_ppo(monkeypatch)
     outcomes = []
-    for captured in (False, True):
+    for replayed in (False, True):
         take_paths(monkeypatch, of_cuda=True)
         draw_by_operations(monkeypatch)
-        graphs = record_graphs(monkeypatch) if captured else []
+        graphs = record_graphs(monkeypatch) if replayed else []
         algorithm, found = build(name), []
+        if not hasattr(algorithm.gradients, "rows"):
+            pytest.skip("nothing is captured")
         for iteration in range(3):
             rows = transitions(name, 100, seed=iteration)
             found.append(computed(algorithm, rows, units_of(algorithm), iteration=iteration))
             algorithm.optimiser.step(random_updates(algorithm, seed=iteration))
-        assert graphs or not captured or name == "darl1n"
+        assert graphs or not replayed or name == "darl1n"
+        assert len(graphs) <= 1 or not isinstance(algorithm.gradients, captured.CapturedGradients)
         outcomes.append(found)
     assert outcomes[0] == outcomes[1]
 
@@ -312,13 +348,13 @@ def launched(
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("written", HAND_WRITTEN[:-1])
+@pytest.mark.parametrize("written", [*HAND_WRITTEN[:-1], "qmix", *CAPTURED])
 def test_captured_iterations_commit_the_bits_of_launched_ones(
     written: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    captured = committed(build(written, device="cuda"), written, stay=True)
+    replayed = committed(build(written, device="cuda"), written, stay=True)
     monkeypatch.setattr(Graphs, "run", launched)
-    assert committed(build(written, device="cuda"), written, stay=True) == captured
+    assert committed(build(written, device="cuda"), written, stay=True) == replayed
 
 
 @pytest.mark.gpu
@@ -359,6 +395,11 @@ def test_cuda_computes_and_steps_as_the_cpu_but_for_rounding(name: str) -> None:
 def parts(name: str, update: FloatArray) -> Iterator[Array | FloatArray]:
     """The gradient, and the statistics, whose entries hold them on two scales."""
     learner = config(name)
-    entries = Entries(learner.statistics()) if isinstance(learner, ActorCritic) else ENTRIES
+    entries = ENTRIES
+    if isinstance(learner, ActorCritic):
+        entries = Entries(learner.statistics())
+    elif isinstance(learner, OnPolicy | ActionValues):
+        entries = learner.entries
     yield update[: -entries.size]
-    yield np.array([*entries.sums(update[-entries.size :]).values()])
+    sums = entries.sums(update[-entries.size :])
+    yield np.array([sums[name] for name in entries.names if name in sums])

@@ -16,7 +16,7 @@ from fullrank.networks.fused.cuda import DeviceRows, Graphs
 from fullrank.training.centralised import Centralised
 from fullrank.training.device_rollouts import DeviceRollout
 
-from .algorithm_cases import build, transitions
+from .algorithm_cases import LAYERED, build, transitions
 from .paths import take_products
 from .pretended_device import DEVICE, pretended_device
 
@@ -28,6 +28,9 @@ TASKS = {
     "rover_tower": {"agents": 4},
     "speaker_listener": {},
 }
+
+CAPTURED = ("ippo", "mappo", "pqn", "qmix", LAYERED, "pqn of networks apart")
+"""Teams that learn from episodes, with updates that are graphs."""
 
 FEW = 4
 """Transitions of an update, whose operations are looked at, not its numbers."""
@@ -110,6 +113,20 @@ def test_an_update_and_a_step_on_a_device_do_not_visit_the_host(
         targets = compute(rows, iteration=0)
         algorithm.optimiser.step(targets.updates)
     assert targets.updates.shape == (len(algorithm.problem.units), algorithm.problem.vector_size)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("name", CAPTURED)
+def test_an_update_from_episodes_on_a_device_does_not_visit_the_host(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Graphs, "run", readied_without_host)
+    with pretended_device(monkeypatch):
+        algorithm = build(name, device=DEVICE)
+        compute = Centralised(algorithm.problem, algorithm.gradients, seed=0).compute
+        targets = compute(transitions(name, FEW), iteration=0)
+        algorithm.optimiser.step(targets.updates)
+    assert isinstance(targets.updates, DeviceRows)
 
 
 @pytest.mark.parametrize(

@@ -112,32 +112,49 @@ class AutogradGradients:
 
     def _update(self, agents: tuple[int, ...], batch: Any, draws: Draws) -> FloatArray:
         """Compute [gradient of each network's loss], clipped variable by variable, and seal it."""
-        first, group = agents[0], self._nets.group_of(agents[0])
-        update = torch.zeros(group.size, device=self._device)
         losses, statistics = self._losses(agents, self._nets, batch, draws)
-        distinct = {id(loss): loss for loss in losses.values()}
-        for number, loss in enumerate(distinct.values(), start=1):
-            variables = [
-                variable
-                for role, own in losses.items()
-                if own is loss
-                for variable in views(
-                    getattr(self._nets, role)[first], update[group.networks[role]]
-                )
-            ]
-            gradients = torch.autograd.grad(
-                loss,
-                [parameter for parameter, _ in variables],
-                retain_graph=number < len(distinct),  # which the next loss may share
-                materialize_grads=True,
-            )
-            for gradient, (_, out) in zip(gradients, variables, strict=True):
-                out.copy_(clipped(gradient, self._clip_norm))
+        update = gradient_of(losses, self._nets, agents, clip_norm=self._clip_norm)
         return self._seal(update.cpu().numpy(), statistics, batch, agents)
 
     def fingerprint(self) -> str:
         """Return the numeric identity of this process."""
         return kernels.fingerprint(kernels.DEFAULT, self._device)
+
+
+def gradient_of(
+    losses: Mapping[str, Tensor],
+    nets: Networks,
+    agents: tuple[int, ...],
+    *,
+    clip_norm: float | None = None,
+) -> Tensor:
+    """Return the gradients of a group's losses at their networks, one vector on their device.
+
+    Args:
+        losses: Losses by role.
+        nets: All networks.
+        agents: The group.
+        clip_norm: L2 norm to which each variable's gradient is clipped; None: no clipping here.
+    """
+    first, group = agents[0], nets.group_of(agents[0])
+    found = torch.zeros(group.size, device=group.rows.online.device)
+    distinct = {id(loss): loss for loss in losses.values()}
+    for number, loss in enumerate(distinct.values(), start=1):
+        variables = [
+            variable
+            for role, own in losses.items()
+            if own is loss
+            for variable in views(getattr(nets, role)[first], found[group.networks[role]])
+        ]
+        gradients = torch.autograd.grad(
+            loss,
+            [parameter for parameter, _ in variables],
+            retain_graph=number < len(distinct),  # which the next loss may share
+            materialize_grads=True,
+        )
+        for gradient, (_, out) in zip(gradients, variables, strict=True):
+            out.copy_(clipped(gradient, clip_norm))
+    return found
 
 
 def clipped(gradient: Tensor, norm: float | None) -> Tensor:

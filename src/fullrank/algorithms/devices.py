@@ -1,14 +1,19 @@
 """Devices: names of them, which process of a host has which, and parameters on another one."""
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from fullrank.algorithms.roles import Algorithm, Parameters
 from fullrank.common.errors import ConfigError
+from fullrank.common.rows import Rows
 from fullrank.common.types import FloatArray, UnitIndex
+from fullrank.networks.fused.cuda import HostCopy, one_ahead
+from fullrank.networks.fused.kernels import Kernel, fingerprint
 
 COMPUTE = "compute.device"
 """Setting that places updates."""
@@ -92,6 +97,55 @@ def computed_elsewhere(here: Algorithm, there: Algorithm) -> Algorithm:
         there: The same algorithm on the device that computes; its parameters are overwritten.
     """
     return replace(here, gradients=CopiedGradients(here.parameters, there))
+
+
+class StayingGradients(ABC):
+    """Gradients that leave updates on the device of the parameters; implements ``Gradients``.
+
+    Args:
+        device: The device.
+        kernel: Kernels of the products.
+    """
+
+    def __init__(self, device: torch.device, kernel: Kernel) -> None:
+        self._device, self._kernel = device, kernel
+
+    @property
+    def device(self) -> torch.device:
+        """Return the device of the updates."""
+        return self._device
+
+    @abstractmethod
+    def rows(
+        self,
+        batch: Rows,
+        units: Sequence[UnitIndex],
+        *,
+        iteration: int,
+        check_cancelled: Callable[[], None] = lambda: None,
+    ) -> Iterator[tuple[UnitIndex, Tensor]]:
+        """Compute u_i for each requested unit and leave it on its device; see ``OnDevice``.
+
+        Only one call may be active: a newer call reuses the buffers of an older one.
+        """
+
+    def compute(
+        self,
+        batch: FloatArray,
+        units: Sequence[UnitIndex],
+        *,
+        iteration: int,
+        row: int | None = None,
+        check_cancelled: Callable[[], None] = lambda: None,
+    ) -> Iterator[tuple[UnitIndex, FloatArray]]:
+        """Compute u_i for each requested unit, in an order by size; see ``Gradients.compute``."""
+        rows = self.rows(batch, units, iteration=iteration, check_cancelled=check_cancelled)
+        copies = one_ahead((unit, HostCopy(row)) for unit, row in rows)
+        return ((unit, copy.array()) for unit, copy in copies)
+
+    def fingerprint(self) -> str:
+        """Return the numeric identity of this process."""
+        return fingerprint(self._kernel, self._device)
 
 
 class CopiedGradients:

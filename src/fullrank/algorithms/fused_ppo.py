@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.likelihoods import UNAVAILABLE, categoricals, clipped_gaussian
-from fullrank.algorithms.on_policy import GroupMembers, WholeMinibatch
+from fullrank.algorithms.on_policy import GroupMembers, Number, WholeMinibatch
 from fullrank.algorithms.policies import GaussianPolicy, core_of
 from fullrank.algorithms.problem import Problem
 from fullrank.algorithms.updates import Statistics
@@ -239,7 +239,7 @@ class GroupPasses:
         return Likelihood(found[0].detach(), found[1].detach(), descend)
 
     def _statistics(
-        self, sums: Sequence[float], whole: WholeMinibatch, *, share: float
+        self, sums: Sequence[float], whole: WholeMinibatch, *, share: Number
     ) -> Statistics:
         """Return a unit's share of the statistics, from its sums over columns."""
         gained, errors, entropy, divergence, clipped, unexplained = sums

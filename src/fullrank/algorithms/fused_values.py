@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fullrank.algorithms.devices import StayingGradients
 from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.trajectories import (
     ENTRIES,
@@ -29,7 +30,7 @@ from fullrank.common.rows import Rows
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.networks.cards.recurrent import RecurrentUnitsOnCards
 from fullrank.networks.fused import kernels
-from fullrank.networks.fused.cuda import Graphs, HostCopy, one_ahead, sent, stays_on
+from fullrank.networks.fused.cuda import Graphs, sent, stays_on
 from fullrank.networks.fused.gradients import encode
 from fullrank.networks.fused.mixing import Mixing
 from fullrank.networks.fused.products import Packing, least_units, takes_kernels, width_of
@@ -47,8 +48,8 @@ MOST_ENTRIES = 2**26
 """Most entries in the buffers of units that are computed together."""
 
 
-class FusedValueGradients:
-    """Gradients of the loss by micro-batch; implements ``Gradients``.
+class FusedValueGradients(StayingGradients):
+    """Gradients of the loss by micro-batch.
 
     Args:
         learner: States the loss.
@@ -67,32 +68,13 @@ class FusedValueGradients:
         *,
         device: torch.device,
     ) -> None:
+        super().__init__(device, kernels.TRITON if takes_kernels(device) else kernels.DEFAULT)
         self._learner, self._mixing = learner, mixing
-        self._nets, self._layout, self._device = nets, layout, device
+        self._nets, self._layout = nets, layout
         network = nets.agent[0]
         assert isinstance(network, RecurrentAgent)
         self._network, self._width = network, learner.micro_batches
-        self._kernel = kernels.TRITON if takes_kernels(device) else kernels.DEFAULT
         self._passes: _Passes | None = None
-
-    @property
-    def device(self) -> torch.device:
-        """Return the device of the updates."""
-        return self._device
-
-    def compute(
-        self,
-        batch: FloatArray,
-        units: Sequence[UnitIndex],
-        *,
-        iteration: int,
-        row: int | None = None,
-        check_cancelled: Callable[[], None] = lambda: None,
-    ) -> Iterator[tuple[UnitIndex, FloatArray]]:
-        """Compute u_i for each requested unit, longest first; see ``Gradients.compute``."""
-        rows = self.rows(batch, units, iteration=iteration, check_cancelled=check_cancelled)
-        copies = one_ahead((unit, HostCopy(row)) for unit, row in rows)
-        return ((unit, copy.array()) for unit, copy in copies)
 
     def rows(
         self,
@@ -148,10 +130,6 @@ class FusedValueGradients:
             )
         self._passes = passes
         return passes
-
-    def fingerprint(self) -> str:
-        """Return the numeric identity of this process."""
-        return kernels.fingerprint(self._kernel, self._device)
 
 
 class _Passes:

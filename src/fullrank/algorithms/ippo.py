@@ -24,7 +24,7 @@ class IPPO(PPO):
 
     def value_sees(self, steps: Steps, own: GroupMembers) -> Tensor:
         """Return the members' observations."""
-        return steps.observation[:, list(own.agents), : own.observation]
+        return own.among(steps.observation)[..., : own.observation]
 
     @property
     def hand_written(self) -> bool:

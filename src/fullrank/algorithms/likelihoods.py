@@ -8,6 +8,7 @@ probability of all that lies beyond it, so that nothing but the action itself ne
 """
 
 from collections.abc import Sequence
+from functools import cache
 from math import log, pi
 
 import numpy as np
@@ -80,11 +81,10 @@ def clipped_gaussian(outputs: Tensor, action: Tensor, box: Continuous) -> tuple[
         action: The action, shape (..., A).
         box: Its range.
     """
-    wide = np.flatnonzero(np.array(box.low, "f4") < np.array(box.high, "f4")).tolist()
+    low, high, wide = _range(box, action.device)
     if len(wide) < box.size:
-        outputs, action = outputs[..., [*wide, *(box.size + k for k in wide)]], action[..., wide]
-        box = Continuous(tuple(box.low[k] for k in wide), tuple(box.high[k] for k in wide))
-    low, high = (torch.tensor(bound, device=action.device) for bound in (box.low, box.high))
+        action = action.index_select(-1, wide)
+        outputs = outputs.index_select(-1, torch.cat([wide, wide + box.size]))
     before, log_deviation = outputs.chunk(2, -1)
     mean, deviation = before.tanh(), log_deviation.exp()
     places = (action - (high + low) / 2) / ((high - low) / 2)
@@ -93,6 +93,16 @@ def clipped_gaussian(outputs: Tensor, action: Tensor, box: Continuous) -> tuple[
     at_bound = (action <= low) | (action >= high)
     likelihood = torch.where(at_bound, torch.special.log_ndtr(beyond), inside)
     return likelihood.sum(-1), (log_deviation + log(2 * pi) / 2 + 0.5).sum(-1)
+
+
+@cache  # a graph copies nothing from the host
+def _range(box: Continuous, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the bounds of the entries with more than one value, and their places."""
+    low, high = np.array(box.low, "f4"), np.array(box.high, "f4")
+    wide = np.flatnonzero(low < high)
+    with torch.inference_mode(mode=False):  # which autograd may save
+        found = [torch.from_numpy(each).to(device) for each in (low[wide], high[wide], wide)]
+    return found[0], found[1], found[2]
 
 
 class LearnedSpread(Squashed):

@@ -5,6 +5,7 @@ from copy import copy
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from math import sqrt
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.problem import Problem
 from fullrank.algorithms.trajectories import by_agent
-from fullrank.algorithms.updates import Entries
+from fullrank.algorithms.updates import Entries, Statistics
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import Array, FloatArray, UnitIndex
 from fullrank.environments.base import AgentSpec, Continuous, Discrete, MultiDiscrete
@@ -37,6 +38,9 @@ ENTRIES = Entries(
 )
 """The statistics that CleanRL's PPO logs, under its names; approx_kl is the mean of rho - 1 -
 ln rho, and explained_variance that of R by V_old. The last two are mean and deviation of R."""
+
+Number: TypeAlias = float | Tensor
+"""A number of the host, or one on a device."""
 
 LEAST = 1e-8
 """Term added to deviations by which advantages and values are divided."""
@@ -67,6 +71,10 @@ class GroupMembers:
     def width(self, seen: int) -> int:
         """Return the number of inputs of a network that sees so many entries."""
         return seen + self.identity * len(self.agents)
+
+    def among(self, values: Tensor) -> Tensor:
+        """Return the members' part of what all agents have, shape (rows, n, ...)."""
+        return torch.stack([values[:, agent] for agent in self.agents], 1)
 
     def inputs(self, seen: Tensor) -> Tensor:
         """Return inputs of a network, from what each member sees, shape (rows, members, size)."""
@@ -105,7 +113,9 @@ class Steps:
     """Steps of whole episodes, all tensors by row; n agents.
 
     Args:
-        episodes: Packed steps of each episode, shapes (steps, row_size) float32.
+        episodes: Packed steps of each episode, shapes (steps, row_size) float32; or one tensor on
+            the device, whose further last column is 1 for steps and 0 for rows of padding, which
+            are zero.
         layout: Layout of a row, with derived columns of n entries.
         device: Device of the tensors.
         apart: Networks see each episode by itself, because the bits of a product depend on the
@@ -127,13 +137,15 @@ class Steps:
 
     def __init__(
         self,
-        episodes: Sequence[FloatArray],
+        episodes: Sequence[FloatArray] | Tensor,
         layout: EpisodeLayout,
         *,
         device: torch.device,
         apart: bool = False,
     ) -> None:
-        self.lengths, self.apart = [len(episode) for episode in episodes], apart
+        whole = isinstance(episodes, Tensor)
+        self.lengths = [len(episodes)] if whole else [len(episode) for episode in episodes]
+        self.apart = apart
         self._episodes, self._layout, self._device = episodes, layout, device
         self.available = self._split(layout.available, layout.action_sizes) > 0
         taken = self._tensor(layout.action)
@@ -141,22 +153,27 @@ class Steps:
         vectors = layout.vectors or (0,) * layout.agents
         self.entries = self._split(layout.entries, vectors)
         offered, enough = self.available.sum(2), [1 if size else 2 for size in vectors]
-        several = offered >= torch.tensor(enough, device=device)
+        chosen = zip(offered.unbind(1), enough, strict=True)
+        several = torch.stack([own >= least for own, least in chosen], 1)
         self.acted = taken >= 0
         self.acts = (self.acted & several).to(taken.dtype)
-        self.earns = self._tensor(layout.earns) if layout.own_rewards else torch.ones_like(taken)
+        self.earns = torch.ones_like(taken)
+        if layout.own_rewards:
+            self.earns = self._tensor(layout.earns)
+        elif whole:
+            self.earns = self._tensor(slice(layout.row_size, None)).expand_as(taken)
         self.derived: Mapping[str, Tensor] = {
             name: self._tensor(columns) for name, columns in layout.columns.items()
         }
 
-    def _rows(self, columns: slice) -> FloatArray:
-        return np.concatenate([episode[:, columns] for episode in self._episodes])
-
     def _tensor(self, columns: slice) -> Tensor:
-        return torch.from_numpy(self._rows(columns)).to(self._device)
+        if isinstance(self._episodes, Tensor):
+            return self._episodes[:, columns].contiguous()
+        rows = np.concatenate([episode[:, columns] for episode in self._episodes])
+        return torch.from_numpy(rows).to(self._device)
 
     def _split(self, columns: slice, sizes: tuple[int, ...]) -> Tensor:
-        return by_agent(torch.from_numpy(self._rows(columns)), sizes).to(self._device)
+        return by_agent(self._tensor(columns), sizes)
 
     @cached_property
     def observation(self) -> Tensor:
@@ -238,20 +255,36 @@ class WholeMinibatch:
 
     seen: int
     """Number of the group's observations: steps of all episodes, times its agents."""
-    count: int
+    count: Number
     """Number of them in which the agent earns, the group's steps, at least 1."""
-    acted: float
+    acted: Number
     """Number of steps in which the agent had a choice, at least 1."""
-    mean: float
+    mean: Number
     """Mean of the advantages in these, by which a policy learns."""
-    deviation: float
+    deviation: Number
     """Their standard deviation."""
-    error: float
+    error: Number
     """Mean of R - V_old over all steps."""
-    target_mean: float
+    target_mean: Number
     """Mean of R over all steps."""
-    target_deviation: float
+    target_deviation: Number
     """Standard deviation of R over all steps."""
+    scale: tuple[Number, Number] | None = None
+    """Mean and deviation of what a value is to be after the minibatch; None: of the parameters."""
+
+    def shares(self, earns: Tensor, missed: Tensor) -> Statistics:
+        """Return a unit's share of what tells of R.
+
+        Args:
+            earns: 1 where the agent earns, else 0.
+            missed: Squared differences of R - V_old from their mean, 0 where it does not.
+        """
+        share, variance = int(earns.sum()) / self.count, self.target_deviation**2 or 1.0
+        return {
+            "explained_variance": share - missed.sum() / self.count / variance,
+            "target_mean": share * self.target_mean,
+            "target_deviation": share * self.target_deviation,
+        }
 
     @staticmethod
     def of_steps(steps: Steps, agents: tuple[int, ...]) -> "WholeMinibatch":

@@ -187,9 +187,8 @@ class OnPolicy(ABC):
 
     def outputs(self, own: GroupMembers, nets: Networks, steps: Steps) -> Tensor:
         """Return the outputs of a group's policy, shape (rows, members, outputs)."""
-        agents = list(own.agents)
-        seen = own.inputs(steps.observation[:, agents, : own.observation])
-        return over_episodes(nets.policy[agents[0]], seen, steps.lengths, apart=steps.apart)
+        seen = own.inputs(own.among(steps.observation)[..., : own.observation])
+        return over_episodes(nets.policy[own.agents[0]], seen, steps.lengths, apart=steps.apart)
 
     def prepare(
         self,

@@ -37,6 +37,7 @@ import torch
 from torch import Tensor, nn
 
 from fullrank.algorithms.base import EnvironmentSpec
+from fullrank.algorithms.captured import of_steps
 from fullrank.algorithms.fused_ppo import FusedPPO
 from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.likelihoods import categorical, categoricals, clipped_gaussian
@@ -55,6 +56,7 @@ from fullrank.algorithms.roles import Gradients
 from fullrank.algorithms.updates import Entries, Statistics
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray
+from fullrank.networks.fused.cuda import stays_on
 from fullrank.networks.images import ImageEncoder, Model, Seeing, above, image_of
 from fullrank.networks.modules import layers_of, perceptron
 from fullrank.networks.normalised import Normalising
@@ -181,10 +183,9 @@ class PPO(OnPolicy):
     ) -> tuple[Mapping[str, Tensor], Statistics]:
         """Compute a unit's share of L and of the statistics; see ``OnPolicy.losses``."""
         log_prob, entropy, value = self.computed(own, nets, steps)
-        agents = list(own.agents)
-        acts, earns = steps.acts[:, agents], steps.earns[:, agents]
+        acts, earns = own.among(steps.acts), own.among(steps.earns)
         before, value_before, error = (
-            steps.derived[name][:, agents] for name in ("log_prob", "value", "advantage")
+            own.among(steps.derived[name]) for name in ("log_prob", "value", "advantage")
         )
         advantage, returns = error, error + value_before
         if self.normalise_advantages:
@@ -193,10 +194,8 @@ class PPO(OnPolicy):
         ratio = log_ratio.exp()
         clipped = ratio.clamp(1.0 - self.clip, 1.0 + self.clip)
         gained = torch.minimum(ratio * advantage, clipped * advantage)
-        share, variance = int(earns.sum()) / whole.count, whole.target_deviation**2
-        missed = (error - whole.error).square() * earns
-        unexplained = missed.sum() / whole.count / (variance or 1.0)
-        mean, deviation = self.scale(own, nets, whole)
+        shares = whole.shares(earns, (error - whole.error).square() * earns)
+        mean, deviation = whole.scale or self.scale(own, nets, whole)
         errors = self.value_errors(
             value, (value_before - mean) / deviation, (returns - mean) / deviation
         )
@@ -206,16 +205,11 @@ class PPO(OnPolicy):
             "entropy": (entropy * acts).sum() / whole.acted,
             "approx_kl": (ratio - 1.0 - log_ratio).sum() / whole.acted,
             "clipfrac": (clipped != ratio).sum() / whole.acted,
-            "explained_variance": share - unexplained,
         }
         loss = statistics["policy_loss"] + self.value_weight * statistics["value_loss"]
         loss = loss - self.entropy_weight * statistics["entropy"]
-        found: dict[str, float | Tensor] = {
-            "target_mean": share * whole.target_mean,
-            "target_deviation": share * whole.target_deviation,
-        }
-        found |= {name: each.detach() for name, each in statistics.items()}
-        return {"policy": loss, "value": loss}, found
+        told = {name: each.detach() for name, each in statistics.items()}
+        return {"policy": loss, "value": loss}, {**told, **shares}
 
     def scale(
         self, own: GroupMembers, nets: Networks, whole: WholeMinibatch | None = None
@@ -225,7 +219,8 @@ class PPO(OnPolicy):
         assert isinstance(scale, ValueScale)
         averages = np.array(scale.averages.tolist())
         if whole is not None and self.normalise_values:
-            averages = ValueScale.moved(averages, whole.target_mean, whole.target_deviation)
+            found = float(whole.target_mean), float(whole.target_deviation)
+            averages = ValueScale.moved(averages, *found)
         return ValueScale.of(averages)
 
     def value_errors(self, value: Tensor, before: Tensor, returns: Tensor) -> Tensor:
@@ -244,18 +239,18 @@ class PPO(OnPolicy):
         Values are in units of their scale.
         """
         steps = self.seen(own, nets, steps)
-        agents, outputs = list(own.agents), self.outputs(own, nets, steps)
+        outputs = self.outputs(own, nets, steps)
         available, taken = (
-            each[:, agents, : own.actions] for each in (steps.available, steps.entries)
+            own.among(each)[..., : own.actions] for each in (steps.available, steps.entries)
         )
         if own.box is not None:
             chosen, entropy = clipped_gaussian(outputs, taken, own.box)
         elif own.vector is not None:
             chosen, entropy = categoricals(outputs, available, taken, own.vector.choices)
         else:
-            chosen, entropy = categorical(outputs, available, steps.action[:, agents])
+            chosen, entropy = categorical(outputs, available, own.among(steps.action))
         seen = own.inputs(self.value_sees(steps, own))
-        values = over_episodes(nets.value[agents[0]], seen, steps.lengths, apart=steps.apart)
+        values = over_episodes(nets.value[own.agents[0]], seen, steps.lengths, apart=steps.apart)
         return chosen, entropy, values[..., 0]
 
     def judged(self, own: GroupMembers, nets: Networks, steps: Steps) -> Mapping[str, Tensor]:
@@ -280,15 +275,20 @@ class PPO(OnPolicy):
     def fused(
         self, problem: Problem, members: Sequence[GroupMembers], nets: Networks
     ) -> Gradients | None:
-        """Build the learner's role from hand-written passes, for perceptrons on a CPU."""
+        """Build the learner's role from hand-written passes on a CPU, or as graphs on CUDA.
+
+        Passes are for perceptrons; graphs, for all networks without memory that see numbers as
+        they are.
+        """
         networks = [*nets.policy, *nets.value]
-        plain = all(
-            above(network) is network and layers_of(core_of(network)) for network in networks
-        )
-        device = next(nets.policy[0].parameters()).device
-        if not (self.hand_written and plain and device.type == "cpu"):
+        device, cores = next(nets.policy[0].parameters()).device, [*map(core_of, networks)]
+        if not self.hand_written or any(above(network) is not network for network in networks):
             return None
-        return FusedPPO(self, members, nets, problem)
+        if device.type == "cpu" and all(map(layers_of, cores)):
+            return FusedPPO(self, members, nets, problem)
+        if not stays_on(device) or any(isinstance(core, RecurrentAgent) for core in cores):
+            return None
+        return of_steps(self, problem, members, nets)
 
     def data_mode(self) -> DataMode:
         """Return the origin of the minibatch: each episode of a collection once an epoch."""

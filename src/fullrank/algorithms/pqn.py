@@ -29,19 +29,21 @@ from torch import Tensor, nn
 
 from fullrank.algorithms.action_values import ActionValues
 from fullrank.algorithms.base import EnvironmentSpec, register
+from fullrank.algorithms.captured import of_trajectories
 from fullrank.algorithms.devices import device_of
 from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.mixers import mixed, monotonic
 from fullrank.algorithms.on_policy import annealed
 from fullrank.algorithms.optimiser import SumOptimiser
 from fullrank.algorithms.problem import DataMode, Problem
-from fullrank.algorithms.roles import Algorithm
+from fullrank.algorithms.roles import Algorithm, Gradients
 from fullrank.algorithms.trajectories import SCALE, Trajectories, ValueActor, best_values
 from fullrank.algorithms.updates import Entries, Statistics
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray
 from fullrank.networks.adam import Adam
 from fullrank.networks.fused import kernels
+from fullrank.networks.fused.cuda import stays_on
 from fullrank.networks.images import ImageEncoder, Model, Seeing, image_of
 from fullrank.replay.episodes import EpisodeLayout, episodes_in
 
@@ -199,10 +201,14 @@ class PQN(ActionValues):
         """Build all four roles."""
         where, layout = device_of(device), self.layout(environment)
         nets = self.initial(environment, seed=seed, device=where)
+        problem = self.problem(environment)
+        gradients: Gradients = self.readable(environment, nets, where)
+        if stays_on(where) and type(self) is PQN and not (self.recurrent or layout.image_sizes):
+            gradients = of_trajectories(self, problem, nets, layout)
         return Algorithm(
-            problem=self.problem(environment),
+            problem=problem,
             parameters=nets.parameters,
-            gradients=self.readable(environment, nets, where),
+            gradients=gradients,
             optimiser=SumOptimiser(
                 nets.parameters,
                 Adam(learning_rate=self.learning_rate, target_rate=0.0),

@@ -105,15 +105,16 @@ class GroupedAgents(nn.Module):
         The rows of a copy's or an episode's agents lie side by side.
         """
         team = len(self._places)
-        seen = torch.unflatten(inputs, 1, (-1, team))
-        before = torch.unflatten(state, 0, (-1, team))
-        values, after = [], []
+        seen = torch.unflatten(inputs, 1, (-1, team)).unbind(2)
+        before = torch.unflatten(state, 0, (-1, team)).unbind(1)
+        values, after = list[Tensor](), list[Tensor]()
         for network, own in zip(self.networks, self.groups, strict=True):
-            found, last = network(seen[:, :, own].flatten(1, 2), before[:, own].flatten(0, 1))
-            values.append(torch.unflatten(found, 1, (-1, len(own))))
-            after.append(torch.unflatten(last, 0, (-1, len(own))))
-        joint, states = torch.cat(values, 2), torch.cat(after, 1)
-        return joint[:, :, self._places].flatten(1, 2), states[:, self._places].flatten(0, 1)
+            shown = torch.stack([seen[agent] for agent in own], 2).flatten(1, 2)
+            found, last = network(shown, torch.stack([before[a] for a in own], 1).flatten(0, 1))
+            values += torch.unflatten(found, 1, (-1, len(own))).unbind(2)
+            after += torch.unflatten(last, 0, (-1, len(own))).unbind(1)
+        joint, states = ([each[place] for place in self._places] for each in (values, after))
+        return torch.stack(joint, 2).flatten(1, 2), torch.stack(states, 1).flatten(0, 1)
 
     def of(self, agent: int) -> nn.Module:
         """Return the network of an agent's group."""

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.conformance.paths import take_paths
-from tests.unit.cli.verified import TEAMS, entries_of, train
+from tests.conformance.paths import take_paths, without_passes_of_ppo
+from tests.unit.cli.verified import ITERATIONS, TEAMS, entries_of, train
 from torch import Tensor
 
+from fullrank.algorithms.captured import CapturedGradients
 from fullrank.algorithms.fused_values import FusedValueGradients
 from fullrank.common.errors import EnvironmentFailed, Unsound
 from fullrank.common.rows import Rows
@@ -25,6 +26,18 @@ from fullrank.runs.record import read_records
 from fullrank.training.mirror import Mirror
 from fullrank.training.trainer import Trainer
 from fullrank_controller.local import computation
+
+PLAYED = (
+    "environment.name=two_step_game",
+    "environment.agents=0",
+    "environment.copies=4",
+    "collect.warmup=0",
+    "algorithm.batch_size=2",
+    "algorithm.micro_batches=2",
+    "algorithm.epochs=2",
+)
+ON_POLICY = {name: (*PLAYED, f"algorithm.name={name}") for name in ("ippo", "mappo", "pqn")}
+"""Teams that learn from what they have just played."""
 
 
 def committed(run: Path) -> list[object]:
@@ -43,6 +56,27 @@ def test_a_run_whose_updates_stay_is_that_in_host_memory_and_is_verified(
     here = train(tmp_path / "here", *TEAMS[team])
     take_paths(monkeypatch, of_cuda=True)
     there = train(tmp_path / "there", *TEAMS[team])
+    assert committed(here) == committed(there)
+    outcome = fullrank("verify", str(there))
+    assert outcome.code == 0, outcome.error
+
+
+@pytest.mark.parametrize("team", ON_POLICY)
+def test_an_on_policy_run_whose_updates_stay_is_that_in_host_memory_and_is_verified(
+    team: str, tmp_path: Path, fullrank: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_passes_of_ppo(monkeypatch)
+    here = train(tmp_path / "here", *ON_POLICY[team])
+    take_paths(monkeypatch, of_cuda=True)
+    rows, captured = CapturedGradients.rows, list[int]()
+
+    def counting(self: CapturedGradients, *words: Any, **named: Any) -> Any:
+        captured.append(named["iteration"])
+        return rows(self, *words, **named)
+
+    monkeypatch.setattr(CapturedGradients, "rows", counting)
+    there = train(tmp_path / "there", *ON_POLICY[team])
+    assert {*captured} == {*range(ITERATIONS)}
     assert committed(here) == committed(there)
     outcome = fullrank("verify", str(there))
     assert outcome.code == 0, outcome.error
