@@ -25,7 +25,6 @@ from fullrank_darl1n.trials import Trial
 from fullrank_papers.cells import Results
 from fullrank_papers.claims import (
     ClaimResult,
-    Strength,
     Whose,
     by_samples,
     interval,
@@ -146,14 +145,10 @@ class SweptRuns(NamedTuple):
         return np.array([curve.returns[last].mean() for curve in curves])
 
     def share(self, distance: Distance) -> Array:
-        """Gain of a distance in % of the best fixed one's, shape (seeds,)."""
-        return self.share_of(self.ends(distance))
-
-    def share_of(self, ends: Array) -> Array:
-        """Gain of runs that end so, shape (seeds,), by paired differences of the seeds."""
+        """Gain of a distance in % of the best fixed one's, shape (seeds,), by paired ends."""
         best = self.ends(self.best)
         begin = np.mean([curve.returns[0] for curve in self.curves[self.best]])
-        share: Array = 100 * (1 + (ends - best) / float(best.mean() - begin))
+        share: Array = 100 * (1 + (self.ends(distance) - best) / float(best.mean() - begin))
         return share
 
 
@@ -198,13 +193,17 @@ def judge_contact(results: Results, scale: Darl1nScale) -> list[ClaimResult]:
 
 
 def _loses_little(
-    claim: str, found: SweptRuns | None, told: Callable[[SweptRuns], tuple[Array, str]]
+    claim: str,
+    found: SweptRuns | None,
+    told: Callable[[SweptRuns], tuple[Array, str]],
+    unit: str = "seeds",
 ) -> ClaimResult:
     """Judge shares of the best fixed distance's gain, which are told with a remark."""
     if found is None:
         return undecided(claim, "not all distances have all seeds", whose=Whose.OURS)
     shares, said = told(found)
-    return by_samples(claim, {"": shares}, low=100 * (1 - WITHIN), whose=Whose.OURS, said=said)
+    low = 100 * (1 - WITHIN)
+    return by_samples(claim, {"": shares}, low=low, whose=Whose.OURS, unit=unit, said=said)
 
 
 def contact_table(results: Results, scale: Darl1nScale) -> str:
@@ -233,9 +232,9 @@ AVERAGED = 4
 JUDGED = "whole run"
 SPANS = {JUDGED: (0.0, 1.0), "first half": (0.0, 0.5), "second half": (0.5, 1.0)}
 """Parts of a run over which rungs are evenly spaced, as shares of its iterations."""
-WAYS = ALONE, TOGETHER = "each seed alone", "the mean of the seeds"
-"""Returns that decide at a rung."""
-ONE_CHOICE = Strength("measured, one choice by all seeds")
+ALONE, TOGETHER = "each seed alone", "the mean of up to eight seeds"
+WAYS = {ALONE: 1, TOGETHER: 8}
+"""Most seeds whose returns decide together at a rung."""
 
 T = TypeVar("T", bound=Hashable)
 
@@ -309,11 +308,11 @@ class Halved(NamedTuple):
     """Choices by halving in one world."""
 
     distances: tuple[Distance, ...]
-    """The choice for each seed."""
+    """The choice of each group of seeds."""
     cost: float
     """Iterations of all runs of a seed, in multiples of one run."""
     share: Array
-    """Gain of each seed in % of the best fixed distance's."""
+    """Mean gain of each group in % of the best fixed distance's, shape (groups,)."""
 
     @property
     def said(self) -> str:
@@ -325,31 +324,35 @@ class Halved(NamedTuple):
 def halved(
     found: SweptRuns, world: SweptWorld, scale: Darl1nScale, *, by: str, span: str
 ) -> Halved:
-    """Halve the fixed distances of a world, by each seed's returns or by their mean."""
+    """Halve the fixed distances of a world, by the mean returns of each group of seeds.
+
+    Seeds that fill no group are left out.
+    """
     first = world.trials(scale, world.fixed[0])[0]
     seeds = range(len(found.curves[world.fixed[0]]))
+    size = min(WAYS[by], len(seeds))
     begin, end = (int(share * first.iterations) for share in SPANS[span])
     rungs = [begin + rung for rung in rungs_of(len(world.fixed), iterations=end - begin)]
-    groups = [[seed] for seed in seeds] if by == ALONE else [list(seeds)]
+    groups = [seeds[at : at + size] for at in range(0, len(seeds) - size + 1, size)]
 
     def score(distance: Distance, rung: int) -> float:
         curves = [found.curves[distance][seed] for seed in group]
         wanted = np.isin(curves[0].iterations, averaged(rung, every=first.every))
         return float(np.mean([curve.returns[wanted] for curve in curves]))
 
-    chosen: dict[int, Distance] = {}
+    chosen, shares, cost = list[Distance](), list[float](), 0.0
     for group in groups:
         *_, last = halve(world.fixed, rungs, iterations=first.iterations, score=score)
-        chosen |= dict.fromkeys(group, last.kept[0])
-    ends = np.array([found.ends(chosen[seed])[seed] for seed in seeds])
-    distances = tuple(chosen[seed] for seed in seeds)
-    return Halved(distances, last.whole_cost(first.iterations), found.share_of(ends))
+        chosen.append(last.kept[0])
+        shares.append(float(found.share(chosen[-1])[group].mean()))
+        cost = last.whole_cost(first.iterations)
+    return Halved(tuple(chosen), cost, np.array(shares))
 
 
 def judge_halving(results: Results, scale: Darl1nScale) -> list[ClaimResult]:
     """Judge whether a halved run ends as well as the best fixed distance.
 
-    A choice by the mean of the seeds is one sample, however many seeds end with it.
+    A choice by several seeds is one sample, however many end with it.
     """
 
     def judged(world: SweptWorld, by: str) -> ClaimResult:
@@ -361,11 +364,8 @@ def judge_halving(results: Results, scale: Darl1nScale) -> list[ClaimResult]:
         claim = (
             f"{world.name}: halving by {by} gains {1 - WITHIN:.0%} of the best fixed distance's."
         )
-        found = compared(results, scale, world)
-        if found is None or by == ALONE:
-            return _loses_little(claim, found, told)
-        share, said = told(found)
-        return undecided(claim, f"{share.mean():.3g} {said}", ONE_CHOICE, whose=Whose.OURS)
+        unit = "seeds" if WAYS[by] == 1 else f"choices by {WAYS[by]} seeds"
+        return _loses_little(claim, compared(results, scale, world), told, unit=unit)
 
     worlds = WORLDS if scale.judges else ()
     return [judged(world, by) for world in worlds for by in WAYS]

@@ -253,6 +253,8 @@ class Darl1nScale:
     """Seeds of the distances of Sec. VII."""
     more_ends: Mapping[str, Mapping[str, Sequence[int]]] = field(default_factory=dict)
     """More seeds by which the final returns of a team are compared, by task and M."""
+    rate_draws: tuple[int, ...] = ()
+    """Draws of success probabilities in Fig. 5; ``seeds`` where there are none."""
     timed: int
     """Timed iterations behind each iteration time."""
     timed_teams: tuple[int, ...] = (3, 6, 12, 24, 48, 96)

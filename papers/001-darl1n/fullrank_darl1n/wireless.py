@@ -146,7 +146,7 @@ class WirelessRun(NamedTuple):
 
 def runs(scale: Darl1nScale, method: str, deadline: int) -> list[WirelessRun]:
     """The runs of a method."""
-    draws = scale.most_seeds if scale.episodes else ()
+    draws = (scale.rate_draws or scale.seeds) if scale.episodes else ()
     several = [draws] if draws and method == SAC else [(draw,) for draw in draws]
     return [WirelessRun(method, deadline, each, scale) for each in several]
 

@@ -183,37 +183,60 @@ def course_config(name: str, system: str, seed: int) -> RunConfig:
 
 
 def cells(scale: DmcafScale) -> list[Later]:
-    """Learning curves on each map, seed by seed."""
-    return [
-        Later(
-            name=_name(name, system, seed),
-            needs=(length_name(name),),
-            make=partial(_course_cell, name, system, seed, scale),
-            weight=scale.learnt[name] / 100,
-        )
+    """Learning curves on each map, seed by seed; some go on for the time that is judged alone."""
+    whole = [
+        (name, system, seed, scale.learnt[name])
         for seed in scale.seeds
         for name in scale.learnt
         for system in LEARNERS
     ]
+    timed = [
+        (name, system, seed, 0)
+        for name in scale.learnt
+        for seed in _in_time(scale, name)
+        for system in SYSTEMS
+        if seed not in scale.seeds
+    ]
+    return [
+        Later(
+            name=_name(name, system, seed),
+            needs=(length_name(name),),
+            make=partial(
+                _course_cell, name, system, seed, _evaluations(scale, name, system, steps)
+            ),
+            weight=(steps or scale.learnt[name] / 5) / 100,
+        )
+        for name, system, seed, steps in (*whole, *timed)
+    ]
+
+
+def _in_time(scale: DmcafScale, name: str) -> tuple[int, ...]:
+    """Seeds by which a map's return over time is judged."""
+    return scale.in_time.get(name, scale.seeds)
 
 
 def _name(name: str, system: str, seed: int) -> str:
     return f"learning-{name}-{system}-{seed}"
 
 
-def _course_cell(name: str, system: str, seed: int, scale: DmcafScale, results: Results) -> Cell:
-    """The course of a system, whose time counts where the paper tells its durations."""
-    steps = scale.learnt[name]
+def _course_cell(name: str, system: str, seed: int, asked: Evaluations, results: Results) -> Cell:
+    """The course of a system."""
     return virtual_cell(
         _name(name, system, seed),
         course_config(name, system, seed),
         durations_of(name, system, results[length_name(name)]["steps"]),
-        Evaluations(
-            points=scale.points,
-            episodes=scale.evaluated,
-            until_steps=steps,
-            until_s=0.0 if system == COMA else steps / scale.per_iteration * ITERATION_S,
-        ),
+        asked,
+    )
+
+
+def _evaluations(scale: DmcafScale, name: str, system: str, steps: int) -> Evaluations:
+    """Evaluations of a system, whose time counts where the paper tells its durations."""
+    until_s = scale.learnt[name] / scale.per_iteration * ITERATION_S
+    return Evaluations(
+        points=scale.points,
+        episodes=scale.evaluated,
+        until_steps=steps,
+        until_s=0.0 if system == COMA else until_s,
     )
 
 
@@ -226,9 +249,9 @@ def channel(
     *,
     of: str = "return_mean",
 ) -> Array:
-    """A channel of the evaluations of all seeds, shape (seeds, points)."""
-    place = CHANNELS.index(of)
-    every = [results[_name(name, system, seed)][series] for seed in scale.seeds]
+    """A channel of the evaluations of all seeds that judge a series, shape (seeds, points)."""
+    place, seeds = CHANNELS.index(of), scale.seeds if series == STEPS else _in_time(scale, name)
+    every = [results[_name(name, system, seed)][series] for seed in seeds]
     return np.array([[point[place] for point in points] for points in every], np.float64)
 
 

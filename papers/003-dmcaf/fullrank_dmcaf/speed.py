@@ -105,6 +105,8 @@ class DmcafScale:
     """Episodes of an evaluation."""
     seeds: tuple[int, ...]
     """Seeds of the learning curves."""
+    in_time: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Seeds by which alone a map's return over time is judged, where they are not ``seeds``."""
     teams: tuple[int, ...] = (1, 2, 3)
     """Seeds of the teams whose hidden states are mixed."""
 

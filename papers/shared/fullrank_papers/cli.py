@@ -100,9 +100,10 @@ def reproduce(
 def seeded(sizes: Any, seeds: tuple[int, ...]) -> Any:
     """A scale with these seeds alone."""
     known = {each.name for each in fields(sizes)}
-    own: dict[str, Any] = dict.fromkeys(known & {"seeds", "more_seeds", "teams"}, seeds)
-    if "more_ends" in known:
-        own["more_ends"] = {}
+    own: dict[str, Any] = dict.fromkeys(
+        known & {"seeds", "more_seeds", "rate_draws", "teams"}, seeds
+    )
+    own |= {name: {} for name in known & {"more_ends", "in_time"}}
     return replace(sizes, **own)
 
 

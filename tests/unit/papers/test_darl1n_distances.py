@@ -8,7 +8,7 @@ import pytest
 from fullrank.common.types import JSON
 from fullrank_darl1n import distances
 from fullrank_darl1n.distances import halve, rungs_of
-from fullrank_darl1n.published import SCALES
+from fullrank_darl1n.published import SCALES, Darl1nScale
 from fullrank_papers.cells import Results
 from fullrank_papers.claims import Held
 
@@ -91,12 +91,12 @@ def test_the_contact_distance_is_judged_in_the_worlds_all_of_whose_runs_are_ther
     assert distances.judge_contact(found, SMOKE) == []
 
 
-def overtaken(*after: float) -> Results:
+def overtaken(*after: float, scale: Darl1nScale = WHOLE) -> Results:
     """Curves of which that of 0.4 is the worst up to a share of each seed's run, then the best."""
     found: dict[str, JSON] = {}
     for world in distances.WORLDS:
         for distance in (distances.CONTACT, *world.fixed):
-            for each in world.trials(WHOLE, distance):
+            for each in world.trials(scale, distance):
                 when = np.arange(0, each.iterations + 1, 30)
                 late = np.where(when > after[each.seed] * each.iterations, 50.0 + each.seed, -50.0)
                 returns = late if distance == 0.4 else np.minimum(when / 30, 10.0)
@@ -138,11 +138,14 @@ def test_halving_ends_with_the_best_distance_if_it_leads_before_the_first_rung(
     assert distances.halving_table(results, WHOLE).count("\n| ") == 3 * 3
 
 
-def test_one_choice_by_all_seeds_is_one_sample_and_decides_nothing() -> None:
-    for after in (0.1, 0.4):
-        together = distances.judge_halving(overtaken(*[after] * 3), WHOLE)[1::2]
-        assert [each.held for each in together] == [Held.UNDECIDED] * len(distances.WORLDS)
-        assert {each.chance for each in together} == {None}
+@pytest.mark.parametrize(("after", "held"), [(0.1, Held.HELD), (0.4, Held.NOT_HELD)])
+def test_a_choice_by_several_seeds_is_one_sample(after: float, held: Held) -> None:
+    one = distances.judge_halving(overtaken(*[after] * 3), WHOLE)[1::2]
+    assert [each.held for each in one] == [Held.UNDECIDED] * len(distances.WORLDS)
+    many = dataclasses.replace(WHOLE, more_seeds=tuple(range(25)))  # the last one fills no group
+    three = distances.judge_halving(overtaken(*[after] * 25, scale=many), many)[1::2]
+    assert [each.held for each in three] == [held] * len(distances.WORLDS)
+    assert all("over 3 choices by 8 seeds" in each.strength.said for each in three)
 
 
 def score(candidate: str, rung: int) -> float:

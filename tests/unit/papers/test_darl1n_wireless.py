@@ -126,7 +126,7 @@ def test_spins_learn_to_agree() -> None:
 def test_claims_on_tables_and_networks_are_judged_by_draw(
     leads: dict[int, float], held: list[Held]
 ) -> None:
-    scale = replace(SCALES["standard"], episodes=30_000, more_seeds=(), seeds=(0, 1, 2, 3, 4))
+    scale = replace(SCALES["standard"], episodes=30_000, rate_draws=(0, 1, 2, 3, 4))
     draws = np.arange(5.0)
     ends: dict[str, JSON] = {}
     for z, lead in leads.items():

@@ -12,7 +12,8 @@ from fullrank_dmcaf.speed import SCALES, SCENARIOS, SYSTEMS, durations_of
 from fullrank_papers.claims import ClaimResult, Held
 from fullrank_papers.virtual import CHANNELS
 
-SCALE = replace(SCALES["standard"], seeds=(1, 2, 3), learnt={"3m": 10_000, "2s3z": 10_000})
+MAPS = {"3m": 10_000, "2s3z": 10_000}
+SCALE = replace(SCALES["standard"], seeds=(1, 2, 3), learnt=MAPS, in_time={})
 LETTERS = {Held.HELD: "H", Held.NOT_HELD: "N"}
 
 
