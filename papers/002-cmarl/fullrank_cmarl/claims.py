@@ -134,7 +134,7 @@ class _Judge:
     def _values(self, names: Sequence[str]) -> tuple[Array, list[str]]:
         """Win rates of shape (systems, maps, whole seeds), and what is missing."""
         pairs = set(self._courses.pairs(names))
-        maps, every = self._scale.maps, self._scale.seeds
+        maps, every = self._scale.maps, min(map(self._scale.seeds_of, names), key=len)
         seeds = [seed for seed in every if all((name, seed) in pairs for name in maps)]
         lacking = len(maps) * len(every) - len(pairs)
         missing = [f"{lacking} of {len(maps) * len(every)} pairs of map and seed"] * (lacking > 0)

@@ -203,7 +203,7 @@ def _values(found: CmarlFindings) -> Mapping[str, Any]:
     if courses.computed:
         values |= {
             "computed": courses.computed,
-            "runs": len(SYSTEMS) * len(scale.maps) * len(scale.seeds),
+            "runs": sum(len(scale.seeds_of(name)) for name in SYSTEMS) * len(scale.maps),
             "systems": _systems(courses, scale),
             "by_map": _by_map(courses, scale),
         }

@@ -56,6 +56,8 @@ class CmarlScale:
 
     maps: tuple[str, ...]
     seeds: tuple[int, ...]
+    fewer: int = 0
+    """Seeds of systems of Fig. 5 alone, with fewer actors, the first ones; 0: all."""
     independent: tuple[str, ...] = ()
     """Maps of SMAX, on which CMARL meets one other system."""
     until_s: float
@@ -86,6 +88,10 @@ class CmarlScale:
     """Why no claim on learning is held at this scale; empty: it may be."""
     outlook: str = ""
     """A paragraph for the page: what this scale cannot decide."""
+
+    def seeds_of(self, name: str) -> tuple[int, ...]:
+        """Seeds of a system."""
+        return self.seeds[: self.fewer or None] if fewer_actors(name) else self.seeds
 
     @property
     def durations(self) -> VirtualDurations:
@@ -165,9 +171,19 @@ def cell_name(name: str, scenario: str, seed: int) -> str:
 
 def cells(scale: CmarlScale) -> list[Cell]:
     """All courses, seed by seed; those of fewer actors, which Fig. 5 alone has, at the end."""
-    order = [*product(scale.seeds, scale.maps, SYSTEMS)]
-    order.sort(key=lambda each: "-actor" in each[2] or "-container" in each[2])
-    return [cell(name, scenario, seed, scale) for seed, scenario, name in order]
+    order = sorted(
+        product(scale.seeds, scale.maps, SYSTEMS), key=lambda each: fewer_actors(each[2])
+    )
+    return [
+        cell(name, scenario, seed, scale)
+        for seed, scenario, name in order
+        if seed in scale.seeds_of(name)
+    ]
+
+
+def fewer_actors(name: str) -> bool:
+    """True of systems that only Fig. 5 has."""
+    return "-actor" in name or "-container" in name
 
 
 def _course(name: str, scenario: str, seed: int, scale: CmarlScale) -> JSON:

@@ -203,6 +203,13 @@ def test_every_scale_configures_every_system(scale: Any) -> None:
     assert {drawn[name] for name in drawn.keys() - spread} == {"uniform"}
 
 
+def test_systems_with_fewer_actors_may_have_fewer_seeds() -> None:
+    scale = replace(SCALES["standard"], seeds=(1, 2, 3), fewer=2)
+    names = {cell.name for cell in cells(scale)}
+    assert {"learning-3m-cmarl-2-actors-2", "learning-3m-cmarl-3"} <= names
+    assert "learning-3m-cmarl-2-actors-3" not in names
+
+
 @pytest.mark.parametrize("scenario", SCALES["standard"].maps)
 def test_the_heads_of_containers_that_have_not_learnt_are_drawn_apart(scenario: str) -> None:
     scale = SCALES["standard"]
