@@ -364,7 +364,7 @@ def judge_halving(results: Results, scale: Darl1nScale) -> list[ClaimResult]:
         claim = (
             f"{world.name}: halving by {by} gains {1 - WITHIN:.0%} of the best fixed distance's."
         )
-        unit = "seeds" if WAYS[by] == 1 else f"choices by {WAYS[by]} seeds"
+        unit = "seeds" if WAYS[by] == 1 else f"choice(s) by {WAYS[by]} seeds"
         return _loses_little(claim, compared(results, scale, world), told, unit=unit)
 
     worlds = WORLDS if scale.judges else ()

@@ -145,7 +145,7 @@ def test_a_choice_by_several_seeds_is_one_sample(after: float, held: Held) -> No
     many = dataclasses.replace(WHOLE, more_seeds=tuple(range(25)))  # the last one fills no group
     three = distances.judge_halving(overtaken(*[after] * 25, scale=many), many)[1::2]
     assert [each.held for each in three] == [held] * len(distances.WORLDS)
-    assert all("over 3 choices by 8 seeds" in each.strength.said for each in three)
+    assert all("over 3 choice(s) by 8 seeds" in each.strength.said for each in three)
 
 
 def score(candidate: str, rung: int) -> float:
