@@ -8,10 +8,11 @@ It needs no network. In order it says what this host has, runs the tests marked 
 measurements of ``benchmarks/one_device.py``, each in a process of its own, by their worth, then the
 run by services and two cards. Each row is printed when it is measured and added to
 ``results.jsonl`` in the output folder, so that an interrupted run keeps what it has; errors are in
-the part's own log. A part that there is no time for is a line, too. The last minute and a half are
-kept for services and cards. ``summary.md`` has the table that is printed at the end, in which what
-is asked of a row stands beside it, and of rows that were not measured. It exits with 1 if something
-failed, and else with 2 if there was no time for something.
+the part's own log, below ``logs``. A part that there is no time for is a line, too. The last minute
+and a half are kept for services and cards. ``summary.md`` has the table that is printed at the end,
+in which what is asked of a row stands beside it, and of rows that were not measured; it is written
+after each part. It exits with 1 if something failed, or packages are missing, and else with 2 if
+there was no time for something.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import importlib.metadata
 import importlib.util
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -33,7 +35,9 @@ from threading import Timer
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("torch", "triton", "jax", "torchrl", "grpcio")
-LIMIT_S, DRY_S, TESTS_S, PART_S, KEPT_S, LEAST_S = 600.0, 240.0, 240.0, 150.0, 90.0, 5.0
+NEEDED = ("pytest", "pytest-asyncio", "pytest-timeout", "hypothesis")
+"""Packages without which no test runs, besides those of the distribution."""
+LIMIT_S, DRY_S, TESTS_S, PART_S, KEPT_S, LEAST_S = 570.0, 240.0, 240.0, 150.0, 90.0, 5.0
 """Limits of all, of a dry one, of the tests, and of another part; time kept for services and cards;
 least of a part."""
 CARD = (
@@ -112,6 +116,14 @@ def machine() -> str:
     return ", ".join(found)
 
 
+def lacking() -> list[str]:
+    """Return the packages without which nothing runs here."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    names = [re.split(r"[<>=\[]", line)[0] for line in project["dependencies"]]
+    found = {each.name.lower().replace("_", "-") for each in importlib.metadata.distributions()}
+    return [name for name in (*names, *NEEDED) if name not in found]
+
+
 def tests(*, dry: bool) -> list[str]:
     """Return the command of the tests that need a device; without one they are collected alone.
 
@@ -172,7 +184,7 @@ class Session:
     def __init__(self, output: Path, *, limit_s: float, dry: bool) -> None:
         self._output, self._dry, self._rows = output, dry, list[dict[str, object]]()
         self._end_s = time.monotonic() + limit_s
-        output.mkdir(parents=True, exist_ok=True)
+        (output / "logs").mkdir(parents=True, exist_ok=True)
 
     def row(self, part: str, **row: object) -> None:
         """Print a row and add it to the results."""
@@ -188,7 +200,7 @@ class Session:
         if limit_s < LEAST_S:
             self.row(part, no_time=f"{max(0.0, limit_s):.0f} s left")
             return
-        log, began = self._output / f"{part.replace(' ', '-')}.log", time.monotonic()
+        log, began = self._output / "logs" / part.replace(" ", "-"), time.monotonic()
         try:
             line = ""
             for line in filter(None, lines_of(command, log, variables, limit_s)):
@@ -202,6 +214,7 @@ class Session:
             else:
                 last = [line, *log.read_text().splitlines()][-1]
                 self.row(part, failed=f"exit code {error.returncode}: {last}"[:300])
+        self.summary()
 
     def measure(self, parts: tuple[str, ...], variables: dict[str, str], kept_s: float) -> None:
         """Run parts of ``benchmarks/one_device.py``."""
@@ -263,6 +276,9 @@ def main(arguments: list[str] | None = None) -> int:
     limit_s = chosen.limit if chosen.limit is not None else DRY_S if chosen.dry else LIMIT_S
     session = Session(chosen.output, limit_s=limit_s, dry=chosen.dry)
     session.row("environment", player=machine())
+    if absent := lacking():
+        session.row("environment", failed=f"missing packages: {' '.join(absent)}")
+        return session.status
 
     def wanted(parts: tuple[str, ...]) -> tuple[str, ...]:
         only = chosen.only

@@ -123,46 +123,57 @@ class CapturedGradients(StayingGradients):
         laid = {unit: own for unit, own in found.items() if own is not None}
         for unit in found.keys() - laid.keys():
             yield unit, torch.zeros(sizes[unit], device=self._device)
-        # Units of equal sizes in one order, whatever was asked for: so there are few graphs.
+        # Units of equal sizes in one order, whatever was asked for: so there are few graphs. Rows
+        # that several groups read are laid once.
+        parts = {id(rows): rows for rows, _ in laid.values()}
+        held = sorted(parts.values(), key=lambda rows: rows.shape)
+        place_of = {id(rows): place for place, rows in enumerate(held)}
         form = {
-            unit: (self._problem.units[unit].agents, rows.shape) for unit, (rows, _) in laid.items()
+            unit: (place_of[id(rows)], self._problem.units[unit].agents)
+            for unit, (rows, _) in laid.items()
         }
         order = sorted(laid, key=lambda unit: form[unit])
         if not order:
             return
-        forms = tuple(form[unit] for unit in order)
+        forms, shapes = tuple(form[unit] for unit in order), tuple(rows.shape for rows in held)
 
         def draw() -> Tensor:
-            scales = (SCALE * self._nets.factor_of(agents[0]) for agents, _ in forms)
+            scales = (SCALE * self._nets.factor_of(agents[0]) for _, agents in forms)
             facts = [(scale, *laid[unit][1]) for scale, unit in zip(scales, order, strict=True)]
             words = torch.tensor(facts, dtype=torch.float64).flatten().view(torch.float32)
-            return torch.cat([words, *(laid[unit][0].flatten() for unit in order)])
+            return torch.cat([words, *(rows.flatten() for rows in held)])
 
         where = self._nets.parameters.groups[0].rows.online
         with self._kernel.selected(), torch.cuda.device_of(where):  # type: ignore[no-untyped-call]
-            self._graphs.run(
-                forms, partial(self._update, forms), draw=draw, check_cancelled=check_cancelled
-            )
+            update = partial(self._update, forms, shapes)
+            self._graphs.run((forms, shapes), update, draw=draw, check_cancelled=check_cancelled)
         for place, unit in enumerate(order):
             yield unit, self._sealed[place, : sizes[unit]]
 
+    def fingerprint(self) -> str:
+        """Describe the computation, as ``OnDevice``: rows are padded, which products may show."""
+        return f"{super().fingerprint()}; rows of 2^k from {LEAST_ROWS}"
+
     def _update(
         self,
-        forms: Sequence[tuple[tuple[int, ...], torch.Size]],
+        forms: Sequence[tuple[int, tuple[int, ...]]],
+        shapes: Sequence[torch.Size],
         draw: Callable[[], Tensor],
         check_cancelled: Callable[[], None],
     ) -> None:
-        """Compute the updates of units, given their groups and the shapes of their rows."""
-        flat, sizes = draw(), [shape.numel() for _, shape in forms]
+        """Compute the updates of units, given the places of their rows and their groups."""
+        flat, sizes = draw(), [shape.numel() for shape in shapes]
         words, *parts = torch.split(flat, [len(flat) - sum(sizes), *sizes])
         every = torch.unflatten(words.view(torch.float64), 0, (len(forms), -1))
-        for place, (agents, shape) in enumerate(forms):
+        for place, (rows, agents) in enumerate(forms):
             check_cancelled()
             facts = every[place]
             # A copy begins where products and sums of vectors take it, wherever the rows lie.
-            batch = self._load(agents, parts[place].view(shape).clone(), facts[1:])
+            own = parts[rows].view(shapes[rows]).clone()
+            batch = self._load(agents, own, facts[1:])
             losses, statistics = self._losses(agents, self._nets, batch, self._draws)
-            gradient = gradient_of(losses, self._nets, agents)
+            with torch.autograd.set_multithreading_enabled(False):  # a thread captures its own work
+                gradient = gradient_of(losses, self._nets, agents)
             gradient = gradient.mul_(facts[0].float()).clamp_(-LIMIT, LIMIT)[None]
             told = [torch.as_tensor(statistics[name]) for name in self._entries.names]
             shares = encode(torch.stack([each.detach().double() for each in told]))[None]
