@@ -171,6 +171,8 @@ def _values(found: DmcafFindings) -> Mapping[str, Any]:
         "played": scale.episodes,
         "seeds": len(scale.seeds),
         "teams": len(scale.teams),
+        "in_time": ", ".join(f"{len(own)} on {name}" for name, own in scale.in_time.items())
+        or "none",
     }
     if scale.learnt:
         values["curves"] = learning.learning_table(results, scale)

@@ -15,7 +15,7 @@ PAPERS = Path(__file__).resolve().parents[3] / "papers"
 COMMITTED = [
     ("coded-maddpg", "standard"),
     ("darl1n", "standard"),
-    ("cmarl", "smoke"),
+    ("cmarl", "standard"),
     ("dmcaf", "standard"),
     ("multi-gpu", "smoke"),
 ]

@@ -127,7 +127,7 @@ def rounded_otherwise(value: Any, draws: np.random.Generator) -> Any:
     [
         ("coded-maddpg", "standard"),
         ("darl1n", "standard"),
-        ("cmarl", "smoke"),
+        ("cmarl", "standard"),
         ("dmcaf", "standard"),
         ("multi-gpu", "smoke"),
     ],
