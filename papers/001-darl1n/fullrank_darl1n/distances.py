@@ -232,7 +232,7 @@ AVERAGED = 4
 JUDGED = "whole run"
 SPANS = {JUDGED: (0.0, 1.0), "first half": (0.0, 0.5), "second half": (0.5, 1.0)}
 """Parts of a run over which rungs are evenly spaced, as shares of its iterations."""
-ALONE, TOGETHER = "each seed alone", "the mean of up to eight seeds"
+ALONE, TOGETHER = "each seed alone", "eight seeds' mean"
 WAYS = {ALONE: 1, TOGETHER: 8}
 """Most seeds whose returns decide together at a rung."""
 
