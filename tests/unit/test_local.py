@@ -289,3 +289,11 @@ def test_a_warm_up_of_whole_episodes_may_be_longer_than_the_table() -> None:
     own |= {"algorithm__micro_batches": 2}
     run = LocalRun(config(algorithm__name="qmix", iterations=1, **own), coded=False)
     assert len(run.train()) == 1
+
+
+def test_a_collection_of_whole_episodes_may_be_longer_than_the_table() -> None:
+    """Three copies collect 78 rows; a minibatch draws from the 60 that are kept."""
+    own = {"collect__warmup": 20, "replay__capacity": 60, "algorithm__batch_size": 2}
+    own |= {"algorithm__micro_batches": 2, "environment__copies": 3}
+    run = LocalRun(config(algorithm__name="qmix", iterations=2, **own), coded=False)
+    assert len(run.train()) == 2
