@@ -45,7 +45,10 @@ def test_the_demonstration_ends_equal_with_a_page_and_leaves_no_process(tmp_path
     assert len(events) == 3
     assert events[0].endswith(": learner 0 is killed")
     assert events[1].endswith(": a new process takes its place")
-    assert re.match(r"learner 2 is caught: units \[\d\] of iteration 150 were wrong", events[2])
+    # A row that came too late for its round is no evidence; that of a later iteration is.
+    caught = re.match(r"learner 2 is caught: units \[\d\] of iteration (\d+) were wrong", events[2])
+    assert caught
+    assert 150 <= int(caught[1]) < 250
     assert (tmp_path / "opened").read_text().startswith("http://127.0.0.1:")
     lasting = [each for each in psutil.process_iter() if str(tmp_path) in " ".join(_words(each))]
     assert lasting == []
