@@ -63,6 +63,7 @@ def run(*words: str) -> str:
 def test_a_slice_ends_with_pictures_and_a_page_and_is_gone_on_with(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # away from the results of other scales
     monkeypatch.setattr(timing, "ROUNDS", 20)
     monkeypatch.setattr(timing, "LEARNT", 5)
     monkeypatch.setattr(speed, "ITERATION_S", 0.1)
