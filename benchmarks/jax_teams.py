@@ -1,8 +1,9 @@
-"""MADDPG and QMIX in JAX: peers of ``one_device.py`` whose updates and whole runs are compiled.
+"""MADDPG, QMIX and PPO in JAX: peers of ``one_device.py``, updates and whole runs compiled.
 
 Losses, clipping and optimisers are Fullrank's and PyMARL's, products float32. The networks of all
-agents are stacked and computed together, transitions lie on the device, and ``whole`` also plays
-cooperative navigation there. Only draws differ, so that runs learn alike and have no equal bits.
+agents are stacked and computed together, or shared by those of PPO and QMIX; transitions lie on the
+device, and ``whole`` also plays cooperative navigation there. Only draws differ, so that runs learn
+alike and have no equal bits.
 """
 
 import os
@@ -345,3 +346,52 @@ def qmix(
 
     zeros = jax.tree.map(jnp.zeros_like, nets)
     return _both(update, (nets, nets, zeros, jnp.zeros((), jnp.int32)))
+
+
+def ppo(
+    *, agents: int, inputs: int, actions: int, rows: int, hidden: int
+) -> Iterator[tuple[str, Run, int]]:
+    """Updates of PPO with a policy and a value that all agents share, on a random minibatch."""
+    sizes = {"policy1": (inputs, hidden), "policy2": (hidden, hidden), "policy3": (hidden, actions)}
+    sizes |= {"value1": (inputs, hidden), "value2": (hidden, hidden), "value3": (hidden, 1)}
+    keys = jax.random.split(jax.random.key(0), len(sizes) + 5)
+    nets = {
+        name: _linear(key, *size) for key, (name, size) in zip(keys, sizes.items(), strict=False)
+    }
+    seen = jax.random.normal(keys[-1], (rows, agents, inputs))
+    acted = jax.random.randint(keys[-2], (rows, agents, 1), 0, actions)
+    drawn = [jax.random.normal(key, (rows, agents)) for key in keys[-5:-2]]
+    before, value_before, advantage = drawn[0] / 10 - jnp.log(actions), drawn[1], drawn[2]
+    returns = advantage + value_before
+
+    def output(online: Any, name: str) -> Any:
+        hidden = seen
+        for layer in (1, 2):
+            hidden = jax.nn.relu(_applied(online[f"{name}{layer}"], hidden))
+        return _applied(online[f"{name}3"], hidden)
+
+    def loss(online: Any) -> Any:
+        logs, value = jax.nn.log_softmax(output(online, "policy")), output(online, "value")[..., 0]
+        ratio = jnp.exp(jnp.take_along_axis(logs, acted, -1)[..., 0] - before)
+        own = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+        gained = jnp.minimum(ratio * own, ratio.clip(0.8, 1.2) * own).mean()
+        near = value_before + (value - value_before).clip(-0.2, 0.2)
+        errors = jnp.maximum(jnp.square(value - returns), jnp.square(near - returns)).mean() / 2
+        entropy = -(jnp.exp(logs) * logs).sum(-1).mean()
+        return 0.5 * errors - gained - 0.01 * entropy
+
+    def update(carry: Any, _: Any) -> Any:
+        online, mean, square, count = carry
+        gradients, mix, count = jax.grad(loss)(online), jax.tree.map, count + 1
+        norm = jnp.sqrt(sum(jnp.square(each).sum() for each in jax.tree.leaves(gradients)))
+        scale = 10.0 / jnp.maximum(norm, 10.0)
+        mean = mix(lambda m, g: 0.9 * m + 0.1 * scale * g, mean, gradients)
+        square = mix(lambda s, g: 0.999 * s + 0.001 * jnp.square(scale * g), square, gradients)
+        steps = 5e-4 / (1 - 0.9**count), 1 - 0.999**count
+        online = mix(
+            lambda p, m, s: p - steps[0] * m / (jnp.sqrt(s / steps[1]) + 1e-5), online, mean, square
+        )
+        return online, mean, square, count
+
+    zeros = jax.tree.map(jnp.zeros_like, nets)
+    return _both(update, (nets, zeros, zeros, jnp.zeros(())))

@@ -15,7 +15,8 @@ Without arguments it measures the claim on a CPU, at sizes that show that the pr
 * ``qmix EPISODES STEPS``: its update on 3m in one unit and in eight, beside TorchRL's, JAX's and
   one in PyMARL's way.
 * ``played EPISODES STEPS``: updates of IPPO, MAPPO and PQN on the device and on the CPU; bits of
-  units alone, in threes and together, and errors of gradients against the CPU, as of ``company``.
+  units alone, in threes and together, and errors of gradients against the CPU, as of ``company``;
+  IPPO's beside TorchRL's and JAX's, whose minibatch lies on the device.
 * ``ippo N``: ``examples/three_agents.toml`` on the device and on the CPU.
 * ``whole N``: iterations a second of ``fullrank train --local`` with its defaults, on the device
   and on the CPU, and of the same run in JAX.
@@ -47,7 +48,7 @@ import torch
 
 import pymarl_qmix
 import qmix_update
-from fast_update import Fullrank, Workload, torchrl
+from fast_update import ACTIONS, Fullrank, Workload, torchrl
 from fullrank.algorithms import Algorithm, EnvironmentSpec, algorithms
 from fullrank.algorithms.devices import placed, visible
 from fullrank.algorithms.maddpg import MADDPG
@@ -229,6 +230,26 @@ def played(device: str, episodes: int, steps: int) -> Iterator[Row]:
             own_ms = own_ms or ms
             yield {"times": round(ms / own_ms, 4), "player": f"{name} on {place}", "ms": ms, **own}
             own = {}
+        if name == "ippo":
+            yield from compared(_ppo_peers(device, episodes * steps), device, own_s=1e-3 * own_ms)
+
+
+def _ppo_peers(device: str, rows: int) -> dict[str, Players]:
+    sizes = {"agents": 3, "inputs": NAVIGATOR_OF_THREE + 3, "actions": ACTIONS}
+    sizes |= {"rows": rows, "hidden": 64}
+
+    def torchrl() -> Iterable[Any]:
+        from torchrl_ppo import make_update
+
+        with torch.device(device):
+            return [("TorchRL", make_update(**sizes), 1)]
+
+    def jax() -> Iterable[Any]:
+        from jax_teams import ppo
+
+        return ppo(**sizes)
+
+    return {"TorchRL": torchrl, "JAX": jax}
 
 
 def _update(algorithm: Algorithm, rows: FloatArray) -> Callable[[], object]:
