@@ -14,8 +14,9 @@ The measures were fixed before these cells. The **return over steps**, the mean 
 evaluations by steps, decides D4 and D5 as in the paper, whose abscissa is steps. The **return over
 time**, the mean of those by time, decides D9, which is ours. It is a share of that of a victory
 without losses, as in Fig. 8 (a) and (e). Win rates, (b) and (f), stand beside it and decide
-nothing, because runs that are affordable here do not win 2s3z. Learning rates and networks are
-those of PyMARL2, the games those of SMAC-lite.
+nothing, because runs that are affordable here do not win 2s3z. Who learns sooner is undecided where
+no team that is compared earns more than it did untrained. Learning rates and networks are those of
+PyMARL2, the games those of SMAC-lite; claims on SMAX, a battle of another project, are ours.
 
 Differences from the paper:
 
@@ -24,10 +25,12 @@ Differences from the paper:
   it; the three actors of a worker of AWL begin together, and wait for the longest episode.
 - Systems warm up unequally (Fig. 8): Qmix plays 800 steps alone before its first update, AW and AWL
   32 episodes with all their actors, so that they begin later by steps and sooner by time.
+- AWL collects up to three times as fast as the paper's beside its updates (D2): it has fewer of
+  them for as many steps (D4).
 - COMA plays 8 episodes at once and updates twice, with the library's settings and the rate of all.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -53,7 +56,7 @@ from fullrank_dmcaf.speed import (
 )
 from fullrank_papers import pictures
 from fullrank_papers.cells import Cell, Later, Results
-from fullrank_papers.claims import ClaimResult, Whose, by_samples, undecided
+from fullrank_papers.claims import ClaimResult, Whose, by_samples, interval, undecided
 from fullrank_papers.paper import table
 from fullrank_papers.runs import configured
 from fullrank_papers.smax import battle
@@ -169,7 +172,8 @@ LEARNING: Final = {
 }
 """Settings of the learning curves."""
 D4: Final = "D4: with equal interactions AW and AWL learn {} sooner than Qmix (Fig. 8)."
-D5: Final = "D5: COMA is poor everywhere (Fig. 8): all three are ahead of it."
+D5: Final = "D5: COMA is poor {} (Fig. 8): all three are ahead of it."
+FIGURE, EVERYWHERE, PREFIX = "Fig. 8", "everywhere", "smax-"
 SHARE: Final = 5.0
 """Per cent of the largest return, 20, in a unit of returns."""
 D9: Final = "D9: in equal time AW learns {} sooner than Qmix, AWL than AW."
@@ -256,41 +260,69 @@ def channel(
 
 
 def judge_learning(results: Results, scale: DmcafScale) -> dict[str, list[ClaimResult]]:
-    """Judge D4 and D5 by the return over steps, and D9 by that over time, map by map."""
+    """Judge D4 and D5 by the return over steps, and D9 by that over time; SMAX apart."""
     if not scale.learnt:
         reason = "needs learning curves, which `--scale standard` has"
-        return {"Fig. 8": [undecided(each, reason) for each in (D4.format("3m"), D5)]}
-    judged, in_time, ahead = list[ClaimResult](), list[ClaimResult](), dict[str, Array]()
-    for name in scale.learnt:
-        areas, times = (
-            {
-                system: SHARE * channel(results, scale, name, system, series).mean(axis=1)
-                for system in systems
-            }
-            for series, systems in ((STEPS, LEARNERS), (TIME, SYSTEMS))
-        )
+        claims = D4.format("3m"), D5.format(EVERYWHERE)
+        return {FIGURE: [undecided(each, reason) for each in claims]}
+    own = [name for name in scale.learnt if name.startswith(PREFIX)]
+    papers = [name for name in scale.learnt if name not in own]
+    told = {FIGURE: _judged(results, scale, papers, EVERYWHERE, Whose.PAPER)}
+    return told | ({"SMAX": _judged(results, scale, own, "on SMAX", Whose.OURS)} if own else {})
+
+
+def _judged(
+    results: Results, scale: DmcafScale, maps: Sequence[str], where: str, whose: Whose
+) -> list[ClaimResult]:
+    """Judge D4, D5 and D9 on some maps."""
+    first, *others = SYSTEMS
+    said = "% of the largest return, over "
+    sooner, in_time, ahead = list[ClaimResult](), list[ClaimResult](), dict[str, Array]()
+    for name in maps:
+        areas = {system: _area(results, scale, name, system, STEPS) for system in LEARNERS}
+        times = {system: _area(results, scale, name, system, TIME) for system in SYSTEMS}
         ahead |= {f"{name} {NAMES[each]}": areas[each] - areas[COMA] for each in SYSTEMS}
-        qmix, said = SYSTEMS[0], "% of the largest return, over "
-        judged.append(
-            by_samples(
-                D4.format(name),
-                {f"{NAMES[each]} - Qmix": areas[each] - areas[qmix] for each in SYSTEMS[1:]},
-                said=f"{said}steps",
-            )
+        claim = by_samples(
+            D4.format(name),
+            {f"{NAMES[each]} - Qmix": areas[each] - areas[first] for each in others},
+            said=f"{said}steps",
+            whose=whose,
         )
-        in_time.append(
-            by_samples(
-                D9.format(name),
-                {
-                    f"{NAMES[latter]} - {NAMES[former]}": times[latter] - times[former]
-                    for former, latter in pairwise(SYSTEMS)
-                },
-                said=f"{said}time",
-                whose=Whose.OURS,
-            )
+        before = untrained(results, scale.seeds, name)
+        sooner.append(_of_learners(claim, [areas[each] - before for each in SYSTEMS]))
+        claim = by_samples(
+            D9.format(name),
+            {
+                f"{NAMES[latter]} - {NAMES[former]}": times[latter] - times[former]
+                for former, latter in pairwise(SYSTEMS)
+            },
+            said=f"{said}time",
+            whose=Whose.OURS,
         )
-    judged.append(by_samples(D5, ahead, said="% of the largest return, over steps, above COMA's"))
-    return {"Fig. 8": judged, "Fig. 8 in time": in_time}
+        before = untrained(results, _in_time(scale, name), name)
+        in_time.append(_of_learners(claim, [times[each] - before for each in SYSTEMS]))
+    poor = by_samples(D5.format(where), ahead, said=f"{said}steps, above COMA's", whose=whose)
+    return [*sooner, poor, *in_time]
+
+
+def _area(results: Results, scale: DmcafScale, name: str, system: str, series: str) -> Array:
+    """Mean returns of the runs that judge a series, % of the largest."""
+    area: Array = SHARE * channel(results, scale, name, system, series).mean(axis=1)
+    return area
+
+
+def untrained(results: Results, seeds: Sequence[int], name: str) -> Array:
+    """Returns of the teams before their first update, as Qmix's begins, % of the largest."""
+    place = CHANNELS.index("return_mean")
+    begun = [results[_name(name, SYSTEMS[0], seed)][TIME][0][place] for seed in seeds]
+    return SHARE * np.array(begun, np.float64)
+
+
+def _of_learners(result: ClaimResult, gains: Sequence[Array]) -> ClaimResult:
+    """A result that is undecided if no team that it compares has gained anything."""
+    if any(interval(each).low > 0 for each in gains):
+        return result
+    return undecided(result.claim, f"no team learns; {result.reason}", whose=result.whose)
 
 
 def learning_table(results: Results, scale: DmcafScale) -> str:

@@ -9,7 +9,7 @@ from fullrank.wiring.plugins import algorithm_config_of
 from fullrank_dmcaf import learning, speed
 from fullrank_dmcaf.learning import LEARNERS, STEPS, TIME, course_config
 from fullrank_dmcaf.speed import SCALES, SCENARIOS, SYSTEMS, durations_of
-from fullrank_papers.claims import ClaimResult, Held
+from fullrank_papers.claims import ClaimResult, Held, Whose
 from fullrank_papers.virtual import CHANNELS
 
 MAPS = {"3m": 10_000, "2s3z": 10_000}
@@ -21,54 +21,72 @@ def letters(judged: list[ClaimResult]) -> str:
     return "".join(LETTERS.get(each.held, "-") for each in judged)
 
 
-def curves(**rates: tuple[float, float]) -> dict[str, Any]:
-    """Returns over steps and over time, equal on all maps, with some difference of seeds."""
+def curves(scale: speed.DmcafScale, **rates: tuple[float, float]) -> dict[str, Any]:
+    """Returns over steps and over time, from 0, equal on all maps, with a difference of seeds."""
     return {
         f"learning-{name}-{system}-{seed}": {
             series: [
                 [
-                    {"return_mean": 20 * rate + 0.001 * seed * place}.get(channel, 1)
+                    {"return_mean": gained * (20 * rate + 0.001 * seed * place)}.get(channel, 1)
                     for channel in CHANNELS
                 ]
+                for gained in (0.0, 1.0)
             ]
             for series, rate in zip((STEPS, TIME), rates[system], strict=True)
         }
-        for name in SCALE.learnt
+        for name in scale.learnt
         for place, system in enumerate(LEARNERS)
-        for seed in SCALE.seeds
+        for seed in scale.seeds
     }
 
 
 @pytest.mark.parametrize(
-    ("rates", "by_steps", "by_time"),
+    ("rates", "by_steps", "by_time", "apart"),
     [
         (
             {"episode": (0.2, 0.2), "aw": (0.3, 0.3), "awl": (0.4, 0.4), "coma": (0.1, 0)},
             "HHH",
             "HH",
+            "HHH",
         ),
         (
             {"episode": (0.4, 0.2), "aw": (0.3, 0.3), "awl": (0.2, 0.4), "coma": (0.1, 0)},
             "NNH",
             "HH",
+            "NHH",
         ),
         (
             {"episode": (0.2, 0.4), "aw": (0.4, 0.3), "awl": (0.3, 0.2), "coma": (0.25, 0)},
             "HHN",
             "NN",
+            "HNN",
         ),
     ],
 )
 def test_steps_decide_d4_and_d5_and_time_decides_d9(
-    rates: dict[str, tuple[float, float]], by_steps: str, by_time: str
+    rates: dict[str, tuple[float, float]], by_steps: str, by_time: str, apart: str
 ) -> None:
-    judged = learning.judge_learning(curves(**rates), SCALE)
+    learnt = {**SCALE.learnt, "smax-3m": SCALE.learnt["3m"]}
+    scale = replace(SCALE, learnt=learnt)
+    judged = learning.judge_learning(curves(scale, **rates), scale)
     assert {source: letters(each) for source, each in judged.items()} == {
-        "Fig. 8": by_steps,
-        "Fig. 8 in time": by_time,
+        "Fig. 8": by_steps + by_time,
+        "SMAX": apart,
     }
     claims = [each.claim.partition(":")[0] for found in judged.values() for each in found]
-    assert claims == ["D4", "D4", "D5", "D9", "D9"]
+    assert claims == ["D4", "D4", "D5", "D9", "D9", "D4", "D5", "D9"]
+    assert {each.whose for each in judged["SMAX"]} == {Whose.OURS}
+
+
+def test_who_learns_sooner_is_undecided_where_no_team_earns_more_than_untrained() -> None:
+    learnt = {"episode": (0.4, 0.4), "aw": (0.3, 0.3), "awl": (0.2, 0.2), "coma": (0.1, 0.0)}
+    found = curves(SCALE, **learnt)
+    for name in SCALE.learnt:  # every team begins with what Qmix's ends with
+        for seed in SCALE.seeds:
+            points = found[f"learning-{name}-episode-{seed}"][TIME]
+            points[0] = points[1]
+    (judged,) = learning.judge_learning(found, SCALE).values()
+    assert letters(judged) == "--H--"
 
 
 def test_without_curves_both_claims_are_undecided() -> None:
