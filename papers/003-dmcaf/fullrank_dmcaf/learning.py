@@ -322,7 +322,8 @@ def _of_learners(result: ClaimResult, gains: Sequence[Array]) -> ClaimResult:
     """A result that is undecided if no team that it compares has gained anything."""
     if any(interval(each).low > 0 for each in gains):
         return result
-    return undecided(result.claim, f"no team learns; {result.reason}", whose=result.whose)
+    reason = f"no team learns; {result.reason}"
+    return undecided(result.claim, reason, result.strength, whose=result.whose)
 
 
 def learning_table(results: Results, scale: DmcafScale) -> str:
