@@ -5,11 +5,7 @@ mpe2 one. Both run in this process, in turn in every round, and are measured in 
 process. mpe2 has keep away with one agent on each side only, and no Rover Tower. Exits with 1 if
 the median ratio over the rounds of any task is below 50 (100 for cooperative navigation).
 
-A second table has the wall time of steps as tensors on a device, on CUDA a graph of launches,
-beside that of steps as arrays; they alternate by episodes, without resets. It claims nothing.
-
     OMP_NUM_THREADS=1 python benchmarks/fast_world.py
-    python benchmarks/fast_world.py --device cuda
 """
 
 import argparse
@@ -18,11 +14,9 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from mpe2 import (
     simple_adversary_v3,
     simple_push_v3,
@@ -32,13 +26,9 @@ from mpe2 import (
 )
 
 from fullrank.environments import Discrete, make_environment
-from fullrank.environments.particle.environment import ParticleEnvironment
-from fullrank.networks.fused.cuda import Graphs
 
 COPIES = 64
 HORIZON = 25
-SIZES = {"cpu": (200, 4096), "cuda": (200, 4096, 65536)}
-"""Copies of the second table; those of a CPU only show that the program runs."""
 
 Play = Callable[[int], int]
 """Plays episodes seeded by the number of the round; returns the number of environment steps."""
@@ -155,61 +145,13 @@ def compare(task: Task, rounds: int) -> bool:
     return ratio >= task.claim
 
 
-def on_device(task: Task, copies: int, device: torch.device, rounds: int) -> None:
-    """Print the task's row of the second table."""
-    here = make_environment(task.name, agents=task.agents, copies=copies, **task.params)
-    assert isinstance(here, ParticleEnvironment)
-    there, graphs = here.on(partial(torch.tensor, device=device)), Graphs(device)
-    size = sum(agent.action.size for agent in here.agents)
-    action = np.random.default_rng(0).random((copies, size), np.float32)
-    uploaded = torch.tensor(np.ascontiguousarray(action.T), device=device)
-
-    def launch() -> None:
-        graphs.run(
-            "step",
-            lambda draw, check: there.advance(uploaded),
-            draw=lambda: torch.zeros(1),
-            check_cancelled=lambda: None,
-        )
-
-    times = []
-    for number in range(1 + rounds):
-        seeds = range(number * copies, (number + 1) * copies)
-        here.reset(seeds, range(copies))
-        there.start(seeds, range(copies))
-        times.append((seconds(lambda: here.step(action), device), seconds(launch, device)))
-    del times[0]  # warms up
-    array, tensor = (HORIZON * copies / statistics.median(own) for own in zip(*times, strict=True))
-    ratio = statistics.median(own / other for own, other in times)
-    print(
-        f"| {task.name} | {task.agents} | {copies:,} | {array:,.0f} | {tensor:,.0f} | {ratio:.2f} |"
-    )
-
-
-def seconds(step: Callable[[], object], device: torch.device) -> float:
-    """Wall time of an episode's steps, the device's work included."""
-    start = time.perf_counter()
-    for _ in range(HORIZON):
-        step()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter() - start
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description="Steps per CPU second against mpe2.")
     parser.add_argument("--rounds", type=int, default=9, help="alternations, the median counts")
-    parser.add_argument("--device", choices=SIZES, default="cpu", help="of the second table")
-    arguments = parser.parse_args()
-    rounds, device = arguments.rounds, torch.device(arguments.device)
+    rounds = parser.parse_args().rounds
     print("| task | agents | mpe2, steps/s | 1 copy | 64 copies | times mpe2 | spread | claim |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     held = [compare(task, rounds) for task in TASKS]
-    print(f"\n| task | agents | copies | arrays, steps/s | tensors on {device} | times arrays |")
-    print("| --- | --- | --- | --- | --- | --- |")
-    for task in TASKS:
-        for copies in SIZES[device.type]:
-            on_device(task, copies, device, rounds)
     return 0 if all(held) else 1
 
 

@@ -11,7 +11,9 @@ Without arguments it measures the claim on a CPU, at sizes that show that the pr
   JAX, one compiled update a call and a scan of them (``jax_teams.py``).
 * ``aps M H B``: agent-updates a second, the measure of multi-GPU MADDPG (paper 004), their share of
   the float32 peak, the rate of a large product in the same process, and what the paper says.
-* ``overlap M H B``: whole runs that play beside the update, and before it.
+* ``overlap M H B``: whole runs that play before the update and beside it, in its process and in
+  one of its own, which plays whole episodes.
+* ``worlds M COPIES...``: steps of a particle task on the device and as arrays (``device_worlds``).
 * ``qmix EPISODES STEPS``: its update on 3m in one unit and in eight, beside TorchRL's, JAX's and
   one in PyMARL's way.
 * ``played EPISODES STEPS``: updates of IPPO, MAPPO and PQN on the device and on the CPU; bits of
@@ -23,7 +25,7 @@ Without arguments it measures the claim on a CPU, at sizes that show that the pr
 * ``goals N RETURN...``: seconds from the start of the process until the default run, and the same
   in JAX, reach each return in at most N iterations (``goals.py``).
 * ``services N``: four learners on the device, without a straggler and with one a tenth of a second
-  late, and one process there; all commit the same bits.
+  late, and one process there, which commit the same bits; and learners on the CPU.
 * ``ranks N H B``: one process on one card, and two ranks on two cards by nccl.
 
     python benchmarks/one_device.py
@@ -48,6 +50,7 @@ import torch
 
 import pymarl_qmix
 import qmix_update
+from device_worlds import worlds
 from fast_update import ACTIONS, Fullrank, Workload, torchrl
 from fullrank.algorithms import Algorithm, EnvironmentSpec, algorithms
 from fullrank.algorithms.devices import placed, visible
@@ -67,6 +70,8 @@ CAPACITY = 10_000
 """Transitions in the tables that minibatches are drawn from."""
 ROUNDS, SIDE = 5, {"cuda": 8192, "cpu": 1024}
 """Calls whose median counts, and side of the matrices whose product is the peak."""
+
+ON_CPU = "controller.device=cpu"
 
 Row = dict[str, Any]
 Players = Callable[[], Iterable[tuple[str, Callable[[], object], int]]]
@@ -159,13 +164,18 @@ def peak(device: str) -> float:
 def overlap(device: str, agents: int, hidden: int, batch: int) -> Iterator[Row]:
     sizes = (f"environment.agents={agents}", f"algorithm.hidden={hidden}")
     words = ("environment.name=rover_tower", *sizes, f"algorithm.batch_size={batch}")
-    lags = {"play, then update": 0, "play beside": 1}
-    yield from ratios(
-        {
-            name: trained(device, 40, "--local", words=(*words, f"collect.lag={lag}"))
-            for name, lag in lags.items()
-        }
-    )
+    apart = ("--collectors", "1", "--learners", "1", "--code", "uncoded")  # plays whole episodes
+    for where, options, own in (
+        ("here", ("--local",), words),
+        ("in a process", apart, (*words, "environment.copies=8")),
+    ):
+        lags = {f"play {where}, then update": 0, f"play {where} beside": 1}
+        yield from ratios(
+            {
+                name: trained(device, 40, *options, words=(*own, f"collect.lag={lag}"))
+                for name, lag in lags.items()
+            }
+        )
 
 
 def ratios(rows: Mapping[str, Row]) -> Iterator[Row]:
@@ -277,10 +287,11 @@ def whole(device: str, iterations: int) -> Iterator[Row]:
 def services(device: str, iterations: int) -> Iterator[Row]:
     words, late = ("--learners", "4", "--code", "cyclic"), ("--stragglers", "1", "--delay", "0.1")
     runs = {"none late": words, "one late": (*words, *late), "in one process": ("--local",)}
-    stepping = (f"controller.device={device}",)
-    yield from alike(
-        {name: trained(device, iterations, *own, words=stepping) for name, own in runs.items()}
-    )
+    there = [f"controller.device={device}"]
+    rows = {name: trained(device, iterations, *own, words=there) for name, own in runs.items()}
+    yield from alike(rows)
+    first, here = next(iter(rows.values())), trained("cpu", iterations, *words, words=[ON_CPU])
+    yield {"times": round(here["ms"] / first["ms"], 4), "player": "learners on the CPU", **here}
 
 
 def alike(rows: Mapping[str, Row]) -> Iterator[Row]:
@@ -372,7 +383,7 @@ PARTS: dict[str, Callable[..., Iterator[Row]]] = {
     part.__name__: part
     for part in (
         *(updates, aps, overlap, qmix, played, ippo, whole, goals, goals_in_jax, services, ranks),
-        company,
+        *(company, worlds),
     )
 }
 

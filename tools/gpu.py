@@ -7,8 +7,8 @@
 It needs no network. In order it says what this host has, runs the tests marked ``gpu``, takes the
 measurements of ``benchmarks/one_device.py``, each in a process of its own, by their worth, then the
 run by services and two cards. Each row is printed when it is measured and added to
-``results.jsonl`` in the output folder, so that an interrupted run keeps what it has; errors are in
-the part's own log, below ``logs``. A part that there is no time for is a line, too. The last minute
+``results.jsonl`` in the output folder, so that an interrupted run keeps what it has; all else that
+parts print is in ``log.txt``. A part that there is no time for is a line, too. The last minute
 and a half are kept for services and cards. ``summary.md`` has the table that is printed at the end,
 in which what is asked of a row stands beside it, and of rows that were not measured; it is written
 after each part. It exits with 1 if something failed, or packages are missing, and else with 2 if
@@ -40,10 +40,18 @@ NEEDED = ("pytest", "pytest-asyncio", "pytest-timeout", "hypothesis")
 LIMIT_S, DRY_S, TESTS_S, PART_S, KEPT_S, LEAST_S = 570.0, 240.0, 240.0, 150.0, 90.0, 5.0
 """Limits of all, of a dry one, of the tests, and of another part; time kept for services and cards;
 least of a part."""
+TEST_S = 90.0
+"""Limit of one test, whose kernels are compiled within it."""
+IMPORTS = (
+    "fullrank.wiring.training, fullrank_controller.serving, fullrank_replay, fullrank_learner, "
+    "fullrank_collector, pytest_asyncio, hypothesis"
+)
+"""What is imported before the parts: it needs all packages, and those that they need."""
 CARD = (
-    *("updates 3 128 256", "qmix 32 60", "played 32 25", "whole 600", "goals 12000 -475 -425"),
-    *("updates 8 1024 1024", "updates 8 64 1024", "updates 8 1024 512", "ippo 320"),
-    *("aps 32 1024 4096", "aps 32 1024 512", "aps 8 1024 4096", "aps 64 1024 4096"),
+    *("updates 3 128 256", "qmix 32 60", "played 32 25", "whole 600"),
+    *("updates 8 1024 1024", "updates 8 64 1024", "updates 8 1024 512"),
+    *("aps 32 1024 4096", "aps 32 1024 512", "goals 9000 -475 -425", "ippo 320"),
+    *("aps 8 1024 4096", "aps 64 1024 4096", "worlds 8 200 4096 65536"),
     *("overlap 32 1024 4096", "company 8 1024 512"),
     *("aps 32 1024 1024", "aps 32 1024 2048", "aps 16 1024 4096", "overlap 8 1024 512"),
     *(f"aps {agents} 1024 {batch}" for agents in (8, 16, 64) for batch in (512, 1024, 2048)),
@@ -53,7 +61,7 @@ CARD = (
 CARD_LAST = ("services 200", "ranks 100 1024 4096")
 DRY = (
     *("updates 3 16 32", "qmix 8 6", "played 4 6", "whole 40", "goals 40 -2000 -1000", "ippo 32"),
-    *("aps 4 32 64", "overlap 4 32 64", "company 4 16 32"),
+    *("aps 4 32 64", "worlds 4 8 64", "overlap 4 32 64", "company 4 16 32"),
 )
 DRY_LAST = ("services 20", "ranks 20 16 32")
 ASKED = {
@@ -124,6 +132,13 @@ def lacking() -> list[str]:
     return [name for name in (*names, *NEEDED) if name not in found]
 
 
+def broken(variables: dict[str, str]) -> str:
+    """Return the error of an import without which no part runs; empty if there is none."""
+    command = [sys.executable, "-c", f"import {IMPORTS}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=variables)
+    return done.stderr.strip().splitlines()[-1] if done.returncode else ""
+
+
 def tests(*, dry: bool) -> list[str]:
     """Return the command of the tests that need a device; without one they are collected alone.
 
@@ -131,6 +146,7 @@ def tests(*, dry: bool) -> list[str]:
     """
     files = [path for path in (ROOT / "tests").rglob("*.py") if "mark.gpu" in path.read_text()]
     command = ["-m", "pytest", "-v", "-p", "no:cacheprovider", *map(str, sorted(files))]
+    command += ["-o", f"timeout={TEST_S:.0f}"]
     if dry:
         return [*command, "-m", "gpu", "--collect-only", "-q"]
     # Most of their time kernels are compiled, each by one core.
@@ -143,11 +159,13 @@ def lines_of(
 ) -> Iterator[str]:
     """Run a command with all that it starts for so long, and yield its lines as they come.
 
+    What it prints as errors is added to the log.
+
     Raises:
         subprocess.CalledProcessError: It failed, or was ended by the limit.
     """
     with (
-        log.open("w") as errors,
+        log.open("a") as errors,
         subprocess.Popen(
             [sys.executable, *command],
             stdout=subprocess.PIPE,
@@ -184,7 +202,8 @@ class Session:
     def __init__(self, output: Path, *, limit_s: float, dry: bool) -> None:
         self._output, self._dry, self._rows = output, dry, list[dict[str, object]]()
         self._end_s = time.monotonic() + limit_s
-        (output / "logs").mkdir(parents=True, exist_ok=True)
+        output.mkdir(parents=True, exist_ok=True)
+        self._log = output / "log.txt"
 
     def row(self, part: str, **row: object) -> None:
         """Print a row and add it to the results."""
@@ -200,21 +219,29 @@ class Session:
         if limit_s < LEAST_S:
             self.row(part, no_time=f"{max(0.0, limit_s):.0f} s left")
             return
-        log, began = self._output / "logs" / part.replace(" ", "-"), time.monotonic()
+        began, line = time.monotonic(), ""
+        self._tell(f"== {part}")
         try:
-            line = ""
-            for line in filter(None, lines_of(command, log, variables, limit_s)):
+            for line in filter(None, lines_of(command, self._log, variables, limit_s)):
                 if line.startswith("{"):
                     self.row(part, **json.loads(line))
+                    continue
+                self._tell(line)
+                if line.startswith(("FAILED", "ERROR")):  # pytest names them at its end
+                    self.row(part, failed=line[:300])
             if part == "tests":
                 self.row(part, player=line)
         except subprocess.CalledProcessError as error:
             if time.monotonic() - began >= limit_s:
                 self.row(part, no_time=f"not done in {limit_s:.0f} s: {line}"[:300])
             else:
-                last = [line, *log.read_text().splitlines()][-1]
+                last = self._log.read_text().splitlines()[-1]
                 self.row(part, failed=f"exit code {error.returncode}: {last}"[:300])
         self.summary()
+
+    def _tell(self, line: str) -> None:
+        with self._log.open("a") as log:
+            print(line, file=log)
 
     def measure(self, parts: tuple[str, ...], variables: dict[str, str], kept_s: float) -> None:
         """Run parts of ``benchmarks/one_device.py``."""
@@ -286,6 +313,9 @@ def main(arguments: list[str] | None = None) -> int:
 
     with tempfile.TemporaryDirectory() as folder:
         variables, kept_s = environment(Path(folder)), min(KEPT_S, limit_s / 4)
+        if said := broken(variables):
+            session.row("environment", failed=said)
+            return session.status
         if wanted(("tests",)):
             session.run("tests", tests(dry=chosen.dry), variables, kept_s)
         session.measure(wanted(DRY if chosen.dry else CARD), variables, kept_s)

@@ -62,6 +62,15 @@ def test_what_is_asked_of_a_ratio_stands_beside_it_and_a_failure_is_told_from_an
     assert session.status == 1
 
 
+def test_a_failing_test_is_named_and_all_that_is_printed_is_kept(tmp_path: Path) -> None:
+    session = program().Session(tmp_path, limit_s=100.0, dry=True)
+    lines = "t.py::one PASSED", "FAILED t.py::two - assert 1 == 2", "1 failed, 1 passed"
+    session.run("tests", ["-c", f"print(*{lines!r}, sep=chr(10)); exit(1)"], {}, 0.0)
+    rows = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
+    assert [row["failed"] for row in rows] == [lines[1], f"exit code 1: {lines[2]}"]
+    assert (tmp_path / "log.txt").read_text().splitlines() == ["== tests", *lines]
+
+
 def program() -> ModuleType:
     spec = importlib.util.spec_from_file_location("gpu", PROGRAM)
     assert spec is not None
