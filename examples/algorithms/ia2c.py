@@ -24,7 +24,7 @@ from fullrank.algorithms.updates import Entries, Statistics
 from fullrank.common.errors import ConfigError
 from fullrank.environments import Discrete
 
-ENTRIES = Entries(("policy_loss", "value_loss", "entropy"))
+ENTRIES = Entries(("policy_loss", "value_loss", "entropy"), marking="value_loss")
 
 
 def mlp(inputs: int, hidden: int, outputs: int) -> nn.Module:

@@ -99,7 +99,7 @@ class MATD3(ActorCritic):
         spec = batch.agents[k].action
         if not isinstance(spec, Continuous):
             return action
-        low, high = torch.tensor(spec.low), torch.tensor(spec.high)
+        low, high = (torch.tensor(each, device=action.device) for each in (spec.low, spec.high))
         noise = self.smoothing * draws.normal("smoothing", k, tuple(action.shape))
         noise = noise.clamp(-self.smoothing_limit, self.smoothing_limit) * (high - low) / 2
         return (action + noise).clamp(low, high)

@@ -15,6 +15,7 @@ bits depend on it, but not on the number of learners.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -79,6 +80,8 @@ class ActionValues(ABC):
     """Agents that share a network of action values: ``all``; ``side``, those of a side; ``none``;
     or a table of groups with the names of their agents. Several networks are computed by
     autograd."""
+
+    whole_episodes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_ranges(self)

@@ -126,7 +126,7 @@ class LearnedSpread(Squashed):
 def drawn_before_tanh(outputs: Tensor, noise: Tensor, box: Continuous) -> tuple[Tensor, Tensor]:
     """Return actions that are draws of a Gaussian, mapped by tanh into a range, and log-densities.
 
-    Densities are those of actions in units of half the range.
+    Densities are those of actions in units of half the range, of entries with more than one value.
 
     Args:
         outputs: Means before tanh, and what ``deviation_of`` maps, shape (..., 2 A).
@@ -142,6 +142,7 @@ def drawn_before_tanh(outputs: Tensor, noise: Tensor, box: Continuous) -> tuple[
     before = means + log_deviation.exp() * noise
     slope = 2.0 * (log(2.0) - before - nn.functional.softplus(-2.0 * before))  # ln(1 - tanh^2)
     density = -noise.square() / 2 - log_deviation - log(2 * pi) / 2 - slope
+    density = torch.where(low < high, density, 0.0)
     return (high + low) / 2 + (high - low) / 2 * before.tanh(), density.sum(-1)
 
 

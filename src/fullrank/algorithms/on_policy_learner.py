@@ -104,6 +104,7 @@ class OnPolicy(ABC):
     table of groups with the names of their agents. Smaller observations and fewer actions are
     padded."""
 
+    whole_episodes: ClassVar[bool] = True
     entries: ClassVar[Entries]
     """Statistics that follow the gradient."""
     read: ClassVar[tuple[str, ...]]

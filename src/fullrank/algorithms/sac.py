@@ -244,7 +244,8 @@ class SAC(ActorCritic):
     def aim(self, action: ActionSpec, available: Tensor | None) -> Tensor:
         """Return the entropy that a policy is to have, shape (B,) or ()."""
         if isinstance(action, Continuous):
-            return torch.tensor(-float(action.size))
+            pairs = zip(action.low, action.high, strict=True)
+            return torch.tensor(-float(sum(low < high for low, high in pairs)))
         count = torch.tensor(action.size) if available is None else available.sum(1)
         return self.target_entropy * count.log()
 

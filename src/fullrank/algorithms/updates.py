@@ -97,8 +97,9 @@ class Entries:
         """
         if not self.marking and np.abs(gradient).max() >= LIMIT:
             raise ConfigError(
-                f"a gradient exceeds {LARGEST:g}, and none of the statistics {sorted(self.names)} "
-                "marks it: scale rewards, or clip the loss"
+                f"a gradient is larger than an update can hold, and none of the statistics "
+                f"{sorted(self.names)} marks it: name one in Entries(..., marking=), one that is "
+                "never negative, or scale rewards"
             )
         entries, update = self.of(statistics), np.empty(len(gradient) + self.size, np.float32)
         self.seal(*(torch.from_numpy(part)[None] for part in (gradient, entries, update)))

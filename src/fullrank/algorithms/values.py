@@ -13,7 +13,7 @@ statistics are those that PyMARL logs.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 import torch
@@ -40,6 +40,8 @@ from fullrank.common.errors import ConfigError
 from fullrank.networks.adam import Adam, RMSprop
 from fullrank.networks.value_networks import RecurrentAgent
 
+_OF_RMSPROP = ("smoothing", "epsilon")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueLearner(ActionValues):
@@ -63,6 +65,12 @@ class ValueLearner(ActionValues):
         ActionValues.__post_init__(self)
         if min(self.buffer_size, self.target_every) < 1:
             raise ConfigError("algorithm.buffer_size and target_every must be at least 1")
+        unread = {each.name: each.default for each in fields(self) if each.name in _OF_RMSPROP}
+        if self.optimiser == "adam" and any(getattr(self, n) != v for n, v in unread.items()):
+            raise ConfigError(
+                "algorithm.smoothing and epsilon are RMSprop's: leave them, or use "
+                "algorithm.optimiser = 'rmsprop'"
+            )
 
     def losses(
         self, nets: Networks, batch: Trajectories

@@ -32,7 +32,7 @@ from fullrank.common.errors import ConfigError, RunDirectoryInUse, ServiceLost
 from fullrank.config.code import code_of
 from fullrank.config.elsewhere import remember_run
 from fullrank.config.layers import Resolved, load
-from fullrank.config.plugins import EPISODIC, ON_POLICY, PER_AGENT, spec_of
+from fullrank.config.plugins import EPISODIC, ON_POLICY, PER_AGENT, learns_episodes, spec_of
 from fullrank.config.toml import to_toml
 from fullrank.config.tree import RunConfig
 from fullrank.config.trust import remember
@@ -272,7 +272,8 @@ def _ensure_code(sized: Resolved) -> None:
     """
     units, target = sized.units()
     code_of(sized.config, units=units, target=target)
-    if sized.config.algorithm.name in ON_POLICY:
+    name = sized.config.algorithm.name
+    if name in ON_POLICY or (name not in EPISODIC and learns_episodes(name)):
         from fullrank.wiring.training import updates_of  # torch, which these have imported
 
         updates_of(sized.config, sized.problem())

@@ -36,7 +36,6 @@ from fullrank.config.leaves import (
     override,
 )
 from fullrank.config.plugins import (
-    EPISODIC,
     ON_POLICY,
     PER_AGENT,
     SIZING,
@@ -44,6 +43,7 @@ from fullrank.config.plugins import (
     check_delays,
     complete,
     learners_of,
+    learns_episodes,
     problem_of,
     spec_of,
 )
@@ -230,7 +230,7 @@ def _nested(leaves: ConfigLayer) -> str:
         root["environment"]["agents"] = 0
     if is_adapted(name_of(leaves, ("environment", "name"))):
         root["environment"]["copies"], root["collect"] = 4, {"steps": 25, **BRIEF}
-    if name_of(leaves, ("algorithm", "name")) in EPISODIC:
+    if learns_episodes(name_of(leaves, ("algorithm", "name"))):
         root |= {"iterations": 2_000, "collect": {**BRIEF}}
         root["environment"].setdefault("copies", 8)
     if leaves.get(("collectors", "count"), Leaf(0, "")).value:

@@ -77,8 +77,20 @@ ON_POLICY = ("ippo", "mappo", "coma", "pqn")
 """Algorithms of this package that learn from each collection alone."""
 EPISODIC = ("qmix", "vdn", "iql", "qplex", *ON_POLICY)
 """Algorithms of this package that learn from whole episodes, one of each copy per iteration."""
+WHOLE_EPISODES = "whole_episodes"
+"""Class attribute by which a plug-in says that it learns from whole episodes."""
 SIZING = ("code", "stragglers", "environment")
 """Tables that determine the sizes of a run; their plug-ins import no torch."""
+
+
+def learns_episodes(name: str) -> bool:
+    """Return whether an algorithm learns from whole episodes; only a plug-in is imported for it."""
+    if name in (*PER_AGENT, *EPISODIC):
+        return name in EPISODIC
+    try:
+        return bool(getattr(algorithms.get(name), WHOLE_EPISODES, False))
+    except ConfigError:  # which says so where the algorithm is made
+        return False
 
 
 def complete(config: RunConfig, origin: Mapping[str, str], *, tables: Iterable[str]) -> RunConfig:

@@ -320,9 +320,26 @@ def foreign_agents(
     return agents
 
 
+LEAST_SIDE = 36
+"""Least height and width at which bytes are taken for an image, whatever the order of axes."""
+
+
 def image_of(space: Space) -> tuple[int, int, int] | None:
-    """Return height, width and channels of an image of bytes; None for any other space."""
-    if not isinstance(space, Box) or space.dtype != np.uint8 or len(space.shape) != 3:
+    """Return height, width and channels of an image of bytes; None for any other space.
+
+    Raises:
+        TypeError: The channels of an image come first, or it has no axis of them.
+    """
+    if not isinstance(space, Box) or space.dtype != np.uint8 or len(space.shape) not in (2, 3):
+        return None
+    first, *sides = space.shape
+    large = min(sides) >= LEAST_SIDE
+    if large and (first < min(sides) if len(sides) == 2 else first >= LEAST_SIDE):
+        raise TypeError(
+            f"{space} seems to be an image whose axes are not height, width and channels; put the "
+            "channels last, with an axis for a single one"
+        )
+    if len(sides) < 2:
         return None
     height, width, channels = space.shape
     return height, width, channels

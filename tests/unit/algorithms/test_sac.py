@@ -234,6 +234,17 @@ def test_an_actor_draws_from_the_distribution_of_the_losses() -> None:
     torch.testing.assert_close(played, action)
 
 
+def test_entries_of_one_value_have_no_part_in_entropies() -> None:
+    whole, narrow = Continuous((-1.0, 0.5), (1.0, 0.5)), Continuous((-1.0,), (1.0,))
+    outputs, noise = torch.tensor([[0.3, 9.0, 0.1, -5.0]]), torch.tensor([[0.4, 2.0]])
+    action, density = drawn_before_tanh(outputs, noise, whole)
+    alone, expected = drawn_before_tanh(outputs[:, ::2], noise[:, :1], narrow)
+    torch.testing.assert_close(action, torch.cat([alone, torch.tensor([[0.5]])], 1))
+    torch.testing.assert_close(density, expected)
+    learner = LEARNERS["isac"]
+    assert learner.aim(whole, None) == learner.aim(narrow, None) == -1.0
+
+
 def test_an_action_that_is_not_available_has_no_part_in_a_soft_value() -> None:
     learner, rows = LEARNERS["isac"], transitions()
     rows[:, LAYOUT.available][:, 1] = 0.0

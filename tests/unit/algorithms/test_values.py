@@ -328,6 +328,7 @@ def test_continuous_actions_are_refused() -> None:
         ({"micro_batches": 7}, "micro_batches = 7 must lie between 1 and algorithm.batch_size = 6"),
         ({"batch_size": 0}, "batch_size"),
         ({"clip_norm": 0.0}, "clip_norm"),
+        ({"optimiser": "adam", "epsilon": 1e-3}, "smoothing and epsilon are RMSprop's"),
         ({"hypernet_layers": 3}, "hypernet_layers"),
     ],
 )

@@ -15,6 +15,7 @@ from fullrank.common.errors import EnvironmentFailed
 from fullrank.environments import Continuous, make_environment
 from fullrank.environments import Discrete as Choice
 from fullrank.environments.capabilities import offers_masks, state_of
+from fullrank.environments.foreign_agents import image_of
 
 
 class Counting(pettingzoo.ParallelEnv):  # type: ignore[misc]
@@ -370,6 +371,15 @@ def test_all_copies_are_closed_and_the_first_error_is_told_in_one_line(stalls: b
     with pytest.raises(EnvironmentFailed, match=f"^copy 0: {HERE}:Clinging failed {told}"):
         play()
     assert len(Clinging.closed) == 3
+
+
+@pytest.mark.parametrize("shape", [(4, 84, 84), (84, 84)])
+def test_an_image_whose_channels_are_not_last_is_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(TypeError, match="put the channels last"):
+        image_of(Box(0, 255, shape, np.uint8))
+    assert image_of(Box(0, 255, (84, 84, 4), np.uint8)) == (84, 84, 4)
+    assert image_of(Box(0, 1, (2, 8, 8), np.uint8)) == (2, 8, 8)  # planes of a board
+    assert image_of(Box(0, 1, (4, 84), np.uint8)) is None
 
 
 BYTES, WHOLE = Box(0, 255, (2,), np.uint8), Box(-9, 9, (2,), np.int32)
