@@ -9,6 +9,7 @@ import typer
 
 from fullrank.cli.options import JsonOption
 from fullrank.cli.say import say, say_json
+from fullrank.common.errors import ConfigError
 from fullrank.host.certificates import (
     Identity,
     Role,
@@ -60,7 +61,7 @@ def rotate_(folder: Folder, days: Days = 365) -> None:
 def show(folder: Folder, as_json: JsonOption = False) -> None:
     """Print the identity and the expiry of each certificate."""
     rows = []
-    for place in issued(folder):
+    for place in _issued(folder):
         facts = examine(place)
         rows.append({"name": facts.identity.uri, "until": f"{facts.not_after:%FT%TZ}"})
     if as_json:
@@ -73,11 +74,22 @@ def show(folder: Folder, as_json: JsonOption = False) -> None:
 @app.command()
 def secrets(folder: Folder) -> None:
     """Print Kubernetes Secrets of the run's services, for ``kubectl apply --filename -``."""
-    for place in issued(folder):
+    for place in _issued(folder):
         facts = examine(place)
         if facts.identity.role in DEPLOYED:
             say("---")
             say_json(_secret(facts.identity, facts.files))
+
+
+def _issued(folder: Path) -> list[Path]:
+    """Return the places of a folder's certificates.
+
+    Raises:
+        ConfigError: There are none.
+    """
+    if not (places := [*issued(folder)]):
+        raise ConfigError(f"{folder} has no certificates; `fullrank certs init` makes them")
+    return places
 
 
 def _secret(identity: Identity, files: dict[str, bytes]) -> dict[str, object]:

@@ -72,6 +72,7 @@ def import_run(
     """Make a run directory from an archive, after checking every byte."""
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise RunDirectoryInUse(f"{directory} is not empty; choose another directory")
+    directory = directory.absolute()
     scratch = directory.with_name(f".{directory.name}.import")
     shutil.rmtree(scratch, ignore_errors=True)
     try:
@@ -120,7 +121,7 @@ def _identify(scratch: Path, directory: Path, file: Path, *, same_run: bool) -> 
 
 
 SideArgument: TypeAlias = Annotated[
-    Path, typer.Argument(help="Directory of a checkpoint, or a run: its newest checkpoint.")
+    str, typer.Argument(help="Directory of a checkpoint, or a run: its newest checkpoint.")
 ]
 
 app = typer.Typer(no_args_is_help=True)
@@ -165,6 +166,8 @@ def verify(run: RunArgument, as_json: JsonOption = False) -> None:
     neither.
     """
     path = find_run(run)
+    if not any((path / part).exists() for part in (IDENTITY, CHECKPOINTS, JOURNAL)):
+        raise FullrankError(f"{path} is no run: it has neither {IDENTITY} nor checkpoints")
     recovery, caveats = examine(path, published=published(path)), lasting_caveats(path)
     if as_json:
         say_json({**asdict(recovery), "caveats": caveats})
@@ -208,7 +211,7 @@ def _entry(path: Path) -> JSON:
     return {"iteration": int(path.name), "path": str(path), "bytes": size, **known, "fault": fault}
 
 
-def _checkpoint_of(side: Path) -> Checkpoint:
-    if (side / MANIFEST).exists():
+def _checkpoint_of(side: str) -> Checkpoint:
+    if Path(side, MANIFEST).exists():
         return load(find_run(side))
     return newest(find_run(side) / CHECKPOINTS)

@@ -65,9 +65,7 @@ OutOption: TypeAlias = Annotated[
 
 
 def compare(
-    runs: Annotated[
-        list[Path], typer.Argument(help="Run directories, or their names below runs/.")
-    ],
+    runs: Annotated[list[str], typer.Argument(help="Run directories, or their names below runs/.")],
     episodes: EpisodesOption = EPISODES,
     seed: InitialSeedOption = SEED,
     out: OutOption = None,

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from fullrank.cli.objects import INTERRUPTED, Condition, State, by_ending
-from fullrank.common.errors import FullrankError, Malformed, ServiceLost
+from fullrank.common.errors import DeadlinePassed, FullrankError, Malformed, ServiceLost
 from fullrank.common.foreign import brief, parse_json
 from fullrank.runs.ending import ending_in
 from fullrank.runs.identity import IDENTITY
@@ -46,7 +46,8 @@ def call(
     """Run a command of a place; returns its output, unless that is shown.
 
     Raises:
-        ServiceLost: There is no such command, it does not answer, or it fails.
+        ServiceLost: There is no such command, or it fails.
+        DeadlinePassed: It does not answer.
     """
     if shutil.which(words[0]) is None:
         raise ServiceLost(f"there is no {words[0]} on PATH; install it, or choose --on host")
@@ -62,7 +63,7 @@ def call(
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise ServiceLost(f"{words[0]} does not answer within {within_s:.0f} s") from None
+        raise DeadlinePassed(f"{words[0]} does not answer within {within_s:.0f} s") from None
     if ran.returncode:
         said = (ran.stderr or "").strip().splitlines() or [f"exit code {ran.returncode}"]
         raise ServiceLost(f"`{words[0]}`: {brief(said[-1], limit=500)}")

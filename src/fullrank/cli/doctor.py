@@ -24,6 +24,7 @@ from fullrank.common.errors import ServiceLost
 from fullrank.config import load
 from fullrank.config.plugins import problem_of
 from fullrank.host.probe import TIMEOUT_S, probe
+from fullrank.host.run_directory import is_address
 
 _OPTIONAL = {
     "mpe2": "mpe",
@@ -65,6 +66,7 @@ def doctor(
     With an address: print SERVING, or end with exit code 9 and the reason.
     """
     if service is not None:
+        is_address(service)  # or there is no such port
         _ask(service)
         return
     checks = list(examine(RUNS))

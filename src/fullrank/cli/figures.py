@@ -21,7 +21,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from fullrank.common.durable import replace_text, writing
+from fullrank.common.durable import replace_file, replace_text, writing
 from fullrank.common.errors import FullrankError
 from fullrank.common.text import drawn, plain
 from fullrank.common.types import JSON, Array
@@ -91,7 +91,8 @@ def save(figure: Figure, path: Path) -> None:
         FullrankError: It cannot be written, or there is no such format.
     """
     try:
-        figure.savefig(path, dpi=150)
+        with replace_file(path) as file:
+            figure.savefig(file, format=path.suffix[1:] or None, dpi=150)
     except (OSError, ValueError) as error:
         raise FullrankError(f"cannot write {path}: {error}") from error
 

@@ -53,9 +53,7 @@ Levels: TypeAlias = Mapping[str, float]
 
 
 def plot(
-    runs: Annotated[
-        list[Path], typer.Argument(help="Run directories, or their names below runs/.")
-    ],
+    runs: Annotated[list[str], typer.Argument(help="Run directories, or their names below runs/.")],
     output: Annotated[
         Path | None,
         typer.Option(

@@ -340,8 +340,13 @@ def save(pictures: list[Image.Image], path: Path) -> None:
         ConfigError: The encoder is not installed.
         FullrankError: It cannot be written.
     """
+    scratch = path.with_name(f".{path.name}")
     with writing(path):
-        _WRITERS[path.suffix.lower()](pictures, path)
+        try:
+            _WRITERS[path.suffix.lower()](pictures, scratch)
+            scratch.replace(path)
+        finally:
+            scratch.unlink(missing_ok=True)
 
 
 def _gif(pictures: list[Image.Image], path: Path) -> None:

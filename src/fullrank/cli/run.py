@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -83,7 +84,11 @@ def submit(
         for line in costs_of(sized):
             say(line)
         make_directory(path, exist_ok=False)
-        write_settings(path, sized.config)
+        try:
+            write_settings(path, sized.config)
+        except OSError:
+            shutil.rmtree(path)
+            raise
         begin(path, local=local)
     say(f"submitted; `fullrank run status {run}` shows it, `fullrank run stop {run}` stops it")
 

@@ -28,6 +28,7 @@ from fullrank.cli.say import say, starting
 from fullrank.cli.this_host import attached
 from fullrank.codes import codes
 from fullrank.common.cores import usable_cores
+from fullrank.common.durable import replace_text
 from fullrank.common.errors import ConfigError, RunDirectoryInUse, ServiceLost
 from fullrank.config.code import code_of
 from fullrank.config.elsewhere import remember_run
@@ -159,8 +160,8 @@ def begin(
     with attached(path):
         if tls:
             resolved = _certified(resolved, path / "certificates")
-        write_settings(path, resolved)
         try:
+            write_settings(path, resolved)
             run_to_end(path, resolved, local=local, coding=verbose)
         except Exception as error:
             _discard_if_unused(path, keep=("logs",) if isinstance(error, ServiceLost) else ())
@@ -169,7 +170,7 @@ def begin(
 
 def write_settings(path: Path, config: RunConfig) -> None:
     """Write the configuration of a new run of this user into its directory."""
-    (path / "config.toml").write_text(to_toml(config))
+    replace_text(path / "config.toml", to_toml(config))
     remember(config.environment)
     remember_run(path)
 

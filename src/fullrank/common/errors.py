@@ -201,6 +201,7 @@ _REMEDIES = {
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), "allow more with `ulimit -n`"),
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room and resume"),
     errno.EROFS: "mount it writable",
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "allow this user to read and write it"),
 }
 """What to do about an error of the system, by its number."""
 

@@ -168,6 +168,8 @@ def read_run(directory: Path, environ: Mapping[str, str]) -> FromElsewhere:
         text = read_regular(path, SETTINGS.size)
     except Malformed as error:
         raise Malformed(f"{error}; is this a run?") from error
+    if not text.strip():
+        raise Malformed(f"{path} is empty; restore it from a copy")
     if is_own_run(directory):
         return FromElsewhere(resolve([read_layer(text, str(path))]).config, {})
     return from_elsewhere(text, origin=str(path), own=load(environ=environ).config)

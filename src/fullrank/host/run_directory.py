@@ -146,9 +146,19 @@ def is_announced(configured: str) -> bool:
 
 
 def is_address(run: str) -> bool:
-    """True if ``run`` is the address of a run's monitor rather than the run's directory."""
-    return re.fullmatch(r".+:\d+|unix:/.+", run) is not None and not Path(run).exists()
+    """True if ``run`` is the address of a run's monitor rather than the run's directory.
 
+    Raises:
+        ConfigError: There is no such port.
+    """
+    if re.fullmatch(r".+:\d+|unix:/.+", run) is None or Path(run).exists():
+        return False
+    if not run.startswith("unix:") and port_of(run) > MOST_PORT:
+        raise ConfigError(f"{run}: ports end at {MOST_PORT}")
+    return True
+
+
+MOST_PORT = 2**16 - 1
 
 _MOST_BYTES = 2**16
 """Largest announcement."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fullrank.common.errors import CheckpointUnusable
 from fullrank.runs import checkpoint, journal
 from fullrank.runs.checkpoint import Arrays, Checkpoint
+from fullrank.runs.ending import read_ending
 from fullrank.runs.identity import CHECKPOINTS, JOURNAL
 from fullrank.runs.journal_format import CUT_SHORT
 from fullrank.runs.record import METRICS
@@ -77,13 +78,15 @@ def checkpoints_lost(run_dir: Path) -> bool:
     """True if checkpoints are missing: there is none, and the journal was shortened or is gone.
 
     The journal is shortened once a checkpoint has what it held, and is gone if it has no segment
-    and iterations were published.
+    and iterations were published, or the run has ended with some.
     """
     if checkpoint.saved(run_dir / CHECKPOINTS):
         return False
     segments = journal.survey(run_dir / JOURNAL)
     if not segments:
-        return (path := run_dir / METRICS).exists() and path.stat().st_size > 0
+        path, ending = run_dir / METRICS, read_ending(run_dir)
+        ended = ending is not None and ending.committed > 0
+        return ended or (path.exists() and path.stat().st_size > 0)
     return min(segment.first for segment in segments) > 0
 
 

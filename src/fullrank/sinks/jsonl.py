@@ -1,5 +1,6 @@
 """``metrics.jsonl``: a line for each committed iteration."""
 
+import logging
 import os
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -12,6 +13,10 @@ from fullrank.common.errors import Malformed
 from fullrank.common.foreign import open_regular, regular
 from fullrank.runs.record import Condemnation, IterationRecord, Line, read_line, stand, to_line
 
+log = logging.getLogger(__name__)
+
+DAMAGED = ".damaged"
+"""Ending of the file beside it to which damaged lines are moved."""
 KEPT = 1024
 """Records of a file that are remembered, the newest ones: no iteration before is condemned."""
 
@@ -22,7 +27,7 @@ class JsonLines:
     A resumed run repeats records, of which the file has those that it had published before.
 
     Args:
-        path: The file; its directory exists. Damaged lines are removed.
+        path: The file; its directory exists. Damaged lines are moved to a file beside it.
         known: Records, in order, of which those are inserted that lines after them lack.
 
     Raises:
@@ -111,18 +116,25 @@ def _mended(path: Path, known: Sequence[IterationRecord] = ()) -> deque[Iteratio
     A power cut may have lost lines that others follow.
     """
     records: deque[IterationRecord] = deque(maxlen=KEPT)
-    whole: list[_Written] = []
+    whole, damaged = list[_Written](), list[bytes]()
     with open_regular(path) as file:
         *lines, torn = file.read().split(b"\n")
     for text in lines:
-        with suppress(Malformed):
+        try:
             line = read_line(text, origin="a line")
             stand(records, line)
-            is_record = isinstance(line, IterationRecord)
-            whole.append(_Written(line.iteration, line.term, is_record, text))
-    damaged = torn or len(whole) < len(lines)
+        except Malformed:
+            damaged.append(text)
+            continue
+        is_record = isinstance(line, IterationRecord)
+        whole.append(_Written(line.iteration, line.term, is_record, text))
+    if damaged:
+        kept = path.with_name(f"{path.name}{DAMAGED}")
+        with kept.open("ab") as file:
+            file.writelines(line + b"\n" for line in damaged)
+        log.warning("lines_damaged path=%s lines=%d kept=%s", path, len(damaged), kept)
     inserted = _insert(known, whole)
-    if damaged or inserted:
+    if torn or damaged or inserted:
         with replace_file(path) as file:
             file.writelines(line.text + b"\n" for line in whole)
     return _mended(path) if inserted else records

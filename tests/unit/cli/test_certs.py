@@ -50,6 +50,10 @@ def test_secrets_have_the_name_of_their_run_as_its_manifests_do(
 
 
 def test_a_folder_without_certificates_is_one_line(fullrank: Command, tmp_path: Path) -> None:
+    for verb in ("show", "secrets"):
+        code, output, error = fullrank("certs", verb, str(tmp_path))
+        assert (code, output) == (2, "")
+        assert f"{tmp_path} has no certificates; `fullrank certs init` makes them" in error
     code, output, error = fullrank("certs", "rotate", str(tmp_path))
     assert (code, output) == (2, "")
     assert error.startswith(f"fullrank: cannot read {tmp_path}/authority/ca.crt: No such file")

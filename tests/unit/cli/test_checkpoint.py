@@ -1,6 +1,7 @@
 """``fullrank checkpoint``: checkpoints are listed, verified and compared."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ from fullrank.cli import checkpoint as verb
 from fullrank.common.types import JSON
 from fullrank.runs import checkpoint
 from fullrank.runs.checkpoint import save
+from fullrank.runs.ending import Ending, write_ending
+from fullrank.runs.record import METRICS
 
 
 def run_of(tmp_path: Path, *, iterations: int) -> Path:
-    (tmp_path / "run").mkdir()
+    (tmp_path / "run").mkdir(parents=True)
     committed(tmp_path / "run", iterations)
     return tmp_path / "run"
 
@@ -56,6 +59,36 @@ def test_verify_ends_with_8_if_something_is_damaged(tmp_path: Path, fullrank: An
     assert outcome.code == 8
     assert json.loads(outcome.output)["committed"] == 10
     assert outcome.error.count("\n") == 1
+
+
+def test_verify_ends_with_8_if_a_run_that_has_ended_has_lost_everything(
+    tmp_path: Path, fullrank: Any
+) -> None:
+    run = run_of(tmp_path, iterations=10)
+    for name in ("checkpoints", "journal"):
+        shutil.rmtree(run / name)
+    (run / METRICS).unlink(missing_ok=True)
+    ending = Ending(state="finished", reason="", exit_code=0, committed=10, settings="")
+    write_ending(run, ending)
+    outcome = fullrank("checkpoint", "verify", str(run))
+    assert (outcome.code, "no checkpoint can be used" in outcome.error) == (8, True)
+
+
+def test_verify_refuses_a_directory_that_is_no_run(tmp_path: Path, fullrank: Any) -> None:
+    outcome = fullrank("checkpoint", "verify", str(tmp_path))
+    assert (outcome.code, "is no run" in outcome.error) == (1, True)
+
+
+def test_sides_are_paths_as_they_are_given(
+    tmp_path: Path, fullrank: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run of this name below runs/ is another one."""
+    monkeypatch.chdir(tmp_path)
+    here, named = run_of(tmp_path, iterations=10), run_of(tmp_path / "runs", iterations=10)
+    assert here.name == named.name
+    changed = {**STATE, "algorithm.policy": np.ones(4, np.float32)}
+    save(named / "checkpoints", iteration=7, arrays=changed, facts={}, keep=2)
+    assert fullrank("checkpoint", "diff", f"./{here.name}", f"runs/{named.name}").code == 1
 
 
 def test_diff_ends_with_1_if_a_bit_differs(tmp_path: Path, fullrank: Any) -> None:

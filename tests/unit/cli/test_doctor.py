@@ -36,6 +36,11 @@ def test_a_usable_machine_is_code_0(fullrank: Command, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_port_that_cannot_be_is_no_other_one(fullrank: Command) -> None:
+    code, output, error = fullrank("doctor", "127.0.0.1:99999")
+    assert (code, output, error) == (2, "", "fullrank: 127.0.0.1:99999: ports end at 65535\n")
+
+
 def test_findings_are_lines_for_people(fullrank: Command) -> None:
     code, output, _ = fullrank("doctor")
     assert code == 0

@@ -73,7 +73,7 @@ def test_a_second_train_on_one_directory_is_refused_and_removes_nothing(
                 f"{tmp_path} is held by another `fullrank train` or `run resume`" in outcome.error
             )
             assert sorted(path.name for path in tmp_path.rglob("*")) == EXPECTED[words[0]]
-            (tmp_path / "config.toml").write_text("")  # the first has begun to write
+            (tmp_path / "config.toml").write_text("seed = 0\n")  # the first has begun
 
 
 EXPECTED = {"train": ["lock", "logs"], "run": ["config.toml", "lock", "logs"]}

@@ -99,6 +99,20 @@ def test_a_resumed_run_writes_what_is_new_and_removes_a_torn_line(first: int, to
         assert list(Path(directory).iterdir()) == [path]
 
 
+def test_a_damaged_line_is_kept_beside_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    write(path, *map(record, range(5)))
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[2] = b"x" + lines[2][1:]
+    path.write_bytes(b"".join(lines))
+    write(path, record(5))
+    kept = path.with_name("metrics.jsonl.damaged")
+    assert kept.read_bytes() == lines[2]
+    write(path, record(6))
+    assert kept.read_bytes() == lines[2]
+    assert [each.iteration for each in read_records(path)] == [0, 1, 3, 4, 5, 6]
+
+
 def test_a_line_that_the_disk_does_not_take_is_an_error_that_names_the_file(
     tmp_path: Path,
 ) -> None:
