@@ -62,12 +62,17 @@ def restore(directory: RunDirectory, training: Training) -> Restored:
         Corrupted: The journal is of another run.
         Malformed: It holds something else than iterations.
     """
-    checkpoint = _checkpoint_in(directory)
+    checkpoint, digest = _checkpoint_in(directory), directory.config_digest
     journal, metrics = directory.path / JOURNAL, directory.path / METRICS
     committed, head = 0, 0
     if checkpoint is not None:
         if (stored := checkpoint.facts.get("replay_head")) is None:
             raise CheckpointUnusable(f"{checkpoint.path} does not say how many rows replay held")
+        if checkpoint.facts.get("config_digest", digest) != digest:
+            raise CheckpointUnusable(
+                f"{checkpoint.path} is of a run with other settings that determine its bits; "
+                "restore config.toml, or the checkpoints of this run, from a copy"
+            )
         committed, head = checkpoint.iteration + 1, stored
         training.load(checkpoint.arrays, resume_at=committed)
         log.info("resumed path=%s iterations=%d", checkpoint.path, committed)

@@ -50,6 +50,8 @@ class RunDirectory:
     lock: ExitStack
     identity: bytes
     """Contents of ``run.json`` as this controller wrote it."""
+    config_digest: str
+    """Digest of the settings that determine the bits of the run."""
     store: SharedStore | None = None
     """Keeps the run outside this machine; the directory is a copy of it."""
 
@@ -155,6 +157,7 @@ def hold(path: Path, config: RunConfig) -> RunDirectory:
             instance=instance,
             lock=lock.pop_all(),
             identity=written,
+            config_digest=digest,
             store=store,
         )
 

@@ -304,7 +304,10 @@ class RunStore:
             checkpoints,
             iteration=committed - 1,
             arrays=self._training.state(resume_at=committed),
-            facts={"run": directory.run, "term": directory.term, "replay_head": head},
+            facts={
+                **{"run": directory.run, "term": directory.term, "replay_head": head},
+                "config_digest": directory.config_digest,
+            },
             keep=self._keep,
         )
         keep_from = reaches_back_to(saved(checkpoints), keep=self._keep)

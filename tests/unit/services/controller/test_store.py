@@ -14,7 +14,7 @@ from tests.unit.services.controller.builders import make_config
 from tests.waiting import eventually
 
 from fullrank.audit.proof import Evidence
-from fullrank.common.errors import FullrankError, StaleTerm
+from fullrank.common.errors import CheckpointUnusable, FullrankError, StaleTerm
 from fullrank.replay.samplers import Sample
 from fullrank.runs.checkpoint import save, saved
 from fullrank.runs.events import EventLog
@@ -43,6 +43,7 @@ def directory(path: Path, *, term: int, taken: bool = False) -> Any:
         term=term,
         path=path,
         store=None,
+        config_digest="mine",
         confirm=confirm,
     )
 
@@ -144,6 +145,13 @@ def test_a_run_that_resumes_has_a_line_of_each_iteration_in_its_journal(tmp_path
     restored = restore(here, cast(Any, training))
     assert (restored.committed, restored.known) == (4, 6)
     assert read_records(tmp_path / METRICS) == records
+
+
+def test_a_checkpoint_of_other_settings_is_refused(tmp_path: Path) -> None:
+    facts = {"run": "run", "term": 1, "replay_head": 0, "config_digest": "another's"}
+    save(tmp_path / "checkpoints", iteration=3, arrays={}, facts=facts, keep=2)
+    with pytest.raises(CheckpointUnusable, match="of a run with other settings"):
+        restore(directory(tmp_path, term=2), cast(Any, SimpleNamespace()))
 
 
 async def test_writes_gather_unless_they_hurry(tmp_path: Path) -> None:
