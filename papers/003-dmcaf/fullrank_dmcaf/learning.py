@@ -59,7 +59,7 @@ from fullrank_papers.cells import Cell, Later, Results
 from fullrank_papers.claims import ClaimResult, Whose, by_samples, interval, undecided
 from fullrank_papers.paper import table
 from fullrank_papers.runs import configured
-from fullrank_papers.smax import battle
+from fullrank_papers.smax import PREFIX, battle
 from fullrank_papers.virtual import CHANNELS, Evaluations
 from fullrank_papers.virtual_learning import virtual_cell
 
@@ -173,7 +173,7 @@ LEARNING: Final = {
 """Settings of the learning curves."""
 D4: Final = "D4: with equal interactions AW and AWL learn {} sooner than Qmix (Fig. 8)."
 D5: Final = "D5: COMA is poor {} (Fig. 8): all three are ahead of it."
-FIGURE, EVERYWHERE, PREFIX = "Fig. 8", "everywhere", "smax-"
+FIGURE, EVERYWHERE = "Fig. 8", "everywhere"
 SHARE: Final = 5.0
 """Per cent of the largest return, 20, in a unit of returns."""
 D9: Final = "D9: in equal time AW learns {} sooner than Qmix, AWL than AW."

@@ -126,7 +126,7 @@ def rates(**episodes: float) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("episodes", "verdicts"),
     [
-        ({"awl": 6.8, "served_episode": 0.95, "served_awl": 6.4}, "HH-"),
+        ({"awl": 6.8, "served_episode": 0.95, "served_awl": 6.4}, "H--"),
         ({"awl": 6.8, "served_episode": 0.95, "served_awl": 5.78}, "H--"),
         ({"awl": 16.0, "served_episode": 1.0, "served_awl": 13.0}, "NN-"),
         ({"awl": 4.0, "served_episode": 0.8, "served_awl": 3.0}, "N--"),  # too slow a machine
