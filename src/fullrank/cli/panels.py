@@ -63,9 +63,12 @@ PANELS = (
     RETURNS,
     Panel(label="win rate", tags=_named(WIN_RATE), bounds=(-0.02, 1.02)),
     Panel(
-        label="error", tags=_named("loss", "td_error_abs", "critic_loss", "qf1_loss"), scale="log"
+        label="error",
+        tags=_named("loss", "td_error_abs", "td_loss", "critic_loss", "qf1_loss", "value_loss"),
+        scale="log",
     ),
-    Panel(label="value of an action", tags=_named("q_taken_mean", "qf1_values", "target_mean")),
+    Panel(label="value", tags=_named("q_taken_mean", "q_values", "qf1_values", "target_mean")),
+    Panel(label="entropy of the policy", tags=_named("entropy")),
     Panel(label="environment steps / s", tags=_named(STEPS_PER_S)),
 )
 """Panels above that of the round times, each drawn if a run has its numbers."""

@@ -146,7 +146,13 @@ def test_statistics_of_learning_have_panels_where_they_are_recorded() -> None:
     assert (errors.get_ylabel(), errors.get_yscale()) == ("error", "log")
     assert legend(records, 1) == ["loss", "td_error_abs"]
     assert legend(records, 2) == ["q_taken_mean", "target_mean"]
-    assert values.get_ylabel() == "value of an action"
+    assert values.get_ylabel() == "value"
+
+
+def test_statistics_of_ppo_and_pqn_have_panels() -> None:
+    records = [record(0, statistics={"value_loss": 0.5, "entropy": 1.6, "q_values": 2.0})]
+    labels = [axes.get_ylabel() for axes in draw(records, title="a run").axes]
+    assert labels[1:4] == ["error", "value", "entropy of the policy"]
 
 
 def test_environment_steps_mark_the_axis_and_their_rate_has_a_panel() -> None:
