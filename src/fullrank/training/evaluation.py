@@ -256,7 +256,8 @@ def random_reward_scale(environment: Environment, *, seed: int) -> RewardScale:
     """Return the scale that gives the team's rewards in random play mean 0 and deviation 1.
 
     Every copy plays ``horizon_of(environment)`` steps; the result depends on the environment, its
-    number of copies and the seed alone.
+    number of copies and the seed alone. Own rewards of an agent that leaves before the horizon are
+    scaled and not shifted: a shift would pay it for leaving, or for staying.
 
     Args:
         environment: Environment whose episodes all have the same length; all copies are reset.
@@ -268,7 +269,7 @@ def random_reward_scale(environment: Environment, *, seed: int) -> RewardScale:
     episodes, act = Episodes(environment), random_actions(environment.agents, seed=seed)
     copies, horizon = episodes.waiting(), horizon_of(environment)
     episodes.begin(copies, [derive(seed, "episode", copy) for copy in copies.tolist()])
-    rewards, own = [], []
+    rewards, own, leaves = [], [], np.zeros(len(environment.agents), bool)
     for step in range(1, horizon + 1):
         outcome = episodes.advance(act(episodes.observation, episodes.available()))
         if (outcome.ended != (step == horizon)).any():
@@ -279,7 +280,9 @@ def random_reward_scale(environment: Environment, *, seed: int) -> RewardScale:
             )
         rewards.append(team_reward(environment, outcome.reward))
         own.append(outcome.reward)
+        if step < horizon:
+            leaves |= ~outcome.alive.all(axis=0)
     mean, deviation = float(np.mean(rewards)), float(np.std(rewards))
     means, deviations = np.mean(own, axis=(0, 1)), np.std(own, axis=(0, 1))
-    deviations[deviations == 0.0] = 1.0
+    means[leaves], deviations[deviations == 0.0] = 0.0, 1.0
     return RewardScale(mean, deviation or 1.0, (*means.tolist(),), (*deviations.tolist(),))

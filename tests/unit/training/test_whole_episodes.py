@@ -211,6 +211,8 @@ def test_the_scale_of_random_play_standardises_its_rewards() -> None:
     scale = random_reward_scale(environment, seed=1)
     paid = 10.0 * np.arange(1, 5)[:, None] + environment.seeds
     assert scale[:2] == pytest.approx((paid.mean(), paid.std()))
+    assert scale.own_mean[0] == pytest.approx(paid.mean())
+    assert scale.own_mean[1] == 0.0  # it leaves with the first step
     assert random_reward_scale(Timed(50), seed=1) == scale
     assert random_reward_scale(Timed(50), seed=2) != scale
 
