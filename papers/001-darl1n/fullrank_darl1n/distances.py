@@ -12,6 +12,7 @@ equals, bit for bit, the run with the distance that it ends with: choices and en
 curves of the fixed distances.
 """
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
@@ -34,6 +35,9 @@ from fullrank_papers.paper import table
 
 DISTANCES = (0.1, 0.2, 0.4, 0.8, 1.6)
 """Neighbour distances d; the world is 3 wide."""
+ENDS = (DISTANCES[0], DISTANCES[-1])
+"""The smallest and the largest, by which Fig. 6 is judged."""
+FIGURE = "Fig. 6"
 REWARDS = {"grass_reward": 10.0, "contact_cost": 100.0}
 
 Distance: TypeAlias = float | str
@@ -76,11 +80,11 @@ def fig6_curves(results: Results, scale: Darl1nScale) -> list[LearningCurve]:
 def judge_distances(results: Results, scale: Darl1nScale) -> list[ClaimResult]:
     """Judge Fig. 6 by the smallest and the largest distance.
 
-    Runs of ``more_seeds`` tell returns alone: they were made beside other work.
+    Runs of more seeds tell returns alone: they were made beside other work.
     """
     pace = _rise(results, scale, scale.seeds, lambda curve: 1e3 * curve.iteration_s)
-    rise = _rise(results, scale, scale.most_seeds, lambda curve: curve.end)
-    ends = f"between d = {DISTANCES[0]} and {DISTANCES[-1]}"
+    rise = _rise(results, scale, scale.swept_seeds(FIGURE), lambda curve: curve.end)
+    ends = "between d = {} and {}".format(*ENDS)
     return [
         by_samples("The time of an iteration rises with d.", {"": pace}, said=f"ms, {ends}"),
         by_samples("The return rises with d.", {"": rise}, said=f"of return, {ends}"),
@@ -96,7 +100,7 @@ def _rise(
     """Values of the largest distance less those of the smallest, shape (seeds,)."""
     ends = [
         [value(mean_curve([results[each.name]])) for each in fig6_trials(scale, at, seeds)]
-        for at in (DISTANCES[0], DISTANCES[-1])
+        for at in ENDS
     ]
     rise: Array = np.diff(ends, axis=0)[0]
     return rise
@@ -120,7 +124,11 @@ class SweptWorld(NamedTuple):
     def trials(self, scale: Darl1nScale, distance: Distance) -> list[Trial]:
         """One run for each seed; none where the scale has too few to judge means."""
         changes = self.rewards if distance == DEFAULT else {"distance": distance, **self.rewards}
-        return _trials(scale, self.task, changes, scale.most_seeds if scale.judges else ())
+        return _trials(scale, self.task, changes, self.seeds(scale) if scale.judges else ())
+
+    def seeds(self, scale: Darl1nScale) -> tuple[int, ...]:
+        """Seeds by which its distances are compared."""
+        return scale.swept_seeds(self.name)
 
 
 WORLDS = (
@@ -316,9 +324,11 @@ class Halved(NamedTuple):
 
     @property
     def said(self) -> str:
-        """The choices; one if they are equal."""
-        alike = len(set(self.distances)) == 1
-        return ", ".join(map(str, self.distances[:1] if alike else self.distances))
+        """The choices with their numbers; one without if they are equal."""
+        counts = Counter(self.distances).most_common()
+        if len(counts) == 1:
+            return str(counts[0][0])
+        return ", ".join(f"{distance} ({count})" for distance, count in counts)
 
 
 def halved(

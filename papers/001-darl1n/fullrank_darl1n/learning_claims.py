@@ -88,7 +88,7 @@ class LearningClaim:
             return undecided(self.claim, scale.short, whose=self.whose)
         found, censored = dict[str, Array](), list[str]()
         for team in self.teams:
-            wanted = scale.end_seeds(team) if self.ends else scale.seeds
+            wanted = scale.end_seeds(team) if self.ends else scale.timed_seeds(team)
             if len(seeds(results, scale, team, wanted)) < len(wanted):
                 censored.append(f"{team} for want of seeds")
                 continue

@@ -3,8 +3,8 @@
 Differences from the paper:
 
 - DARL1N has the paper's replay, with 100 new samples of each agent in an iteration as MADDPG and
-  MFAC have, where a table has *darl1n, ours* beside it. Elsewhere it has `batch` new ones and no
-  replay, so that rankings compare unequal samples.
+  MFAC have, where a table has *darl1n, ours* beside it; ours has `batch` new ones and no replay, as
+  have DARL1N (Full Range), that of Fig. 5 and 6, of Sec. VII and of codes.
 - Runs are shorter, but for Ising with 9 agents; tables say by how much.
 - Seconds are a processor's, without the network.
 - Adversaries are frozen runs of our own; the authors' are published for 6 agents alone.
@@ -97,7 +97,9 @@ def _planned(trials: Sequence[Trial]) -> Planned:
 
 
 def _swept(scale: Darl1nScale) -> list[Trial]:
-    return [run for d in distances.DISTANCES for run in distances.fig6_trials(scale, d)]
+    runs = [run for d in distances.DISTANCES for run in distances.fig6_trials(scale, d)]
+    ends, more = distances.ENDS, scale.swept_seeds(distances.FIGURE)
+    return [*runs, *(run for d in ends for run in distances.fig6_trials(scale, d, more))]
 
 
 def _coded(scale: Darl1nScale) -> list[Trial]:
@@ -166,9 +168,13 @@ def _values(found: Darl1nFindings) -> Mapping[str, Any]:
             "limit": times.MAX_VARIANCE,
             "convergence": code_page.convergence_table(results, MACHINES),
         }
-    values["swept"] = len(scale.most_seeds)
-    ends = {team: len(scale.end_seeds(team)) for team in scale.teams()}
-    more = [f"{team} ({count})" for team, count in ends.items() if count > len(scale.seeds)]
+    swept = {world.name: len(world.seeds(scale)) for world in distances.WORLDS}
+    values["swept"] = "; ".join(f"{name}: {count} seeds" for name, count in swept.items())
+    more = [
+        f"{team} ({len(scale.end_seeds(team))})"
+        for team in scale.teams()
+        if len(scale.end_seeds(team)) > len(scale.timed_seeds(team))
+    ]
     values["ends"] = "; ".join(more) or "no team"
     values["Said"] = scale.said[0].upper() + scale.said[1:]
     if trained(results, scale):
@@ -214,13 +220,12 @@ def _of_task(
             row = [team.size.agents, method, f"{said.seconds:g}", *ours[:2], f"{said.reward:g}"]
             rows.append([*row, *ours[2:]])
     there = {team.size.agents: len(seeds(results, scale, team)) for team in teams}
-    few = [
-        f"{found} with M = {agents}" for agents, found in there.items() if found < len(scale.seeds)
-    ]
+    most = len(scale.seeds_of(task))
+    few = [f"{found} with M = {agents}" for agents, found in there.items() if found < most]
     heads = ("M", "method", "converged, s: published", "ours", "to the fixed return, s")
     rest = ("reward: published", "ours", "at the end", "s an iteration")
     text = f"\n**Table {task.table}**: {task.name}\n\n" + table([*heads, *rest], rows)
-    return text + (f"\n\nOf {len(scale.seeds)} seeds there are {', '.join(few)}." if few else "")
+    return text + (f"\n\nOf {most} seeds there are {', '.join(few)}." if few else "")
 
 
 def _measured(curve: LearningCurve | None, fixed: float) -> tuple[str, ...]:

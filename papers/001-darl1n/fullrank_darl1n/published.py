@@ -249,10 +249,17 @@ class Darl1nScale:
     """Iterations between evaluations; the authors' number if it is smaller."""
     batch: int
     seeds: tuple[int, ...]
+    contest_seeds: tuple[int, ...] = ()
+    """Seeds of the contests, whose adversaries one processor trained; ``seeds`` if there are none.
+    """
     more_seeds: tuple[int, ...] = ()
     """Seeds of the distances of Sec. VII."""
+    more_swept: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """More of them, by figure or world."""
     more_ends: Mapping[str, Mapping[str, Sequence[int]]] = field(default_factory=dict)
     """More seeds by which the final returns of a team are compared, by task and M."""
+    more_timed: Mapping[str, Mapping[str, Sequence[int]]] = field(default_factory=dict)
+    """More seeds by which a team's times are compared, too, by task and M."""
     rate_draws: tuple[int, ...] = ()
     """Draws of success probabilities in Fig. 5; ``seeds`` where there are none."""
     timed: int
@@ -288,15 +295,21 @@ class Darl1nScale:
     rounds: int
     """Simulated rounds with each matrix."""
 
-    @property
-    def most_seeds(self) -> tuple[int, ...]:
-        """``more_seeds``, or the seeds of all runs where there are no more."""
-        return self.more_seeds or self.seeds
+    def swept_seeds(self, name: str) -> tuple[int, ...]:
+        """Seeds of the distances of a figure or world, those of all runs if there are no more."""
+        return (*(self.more_seeds or self.seeds), *self.more_swept.get(name, ()))
+
+    def seeds_of(self, task: Darl1nTask) -> tuple[int, ...]:
+        """Seeds of a task's runs."""
+        return (task.contest and self.contest_seeds) or self.seeds
 
     def end_seeds(self, team: "TeamSpec") -> tuple[int, ...]:
         """Seeds by which a team's final returns are compared."""
-        more = self.more_ends.get(team.task.name, {}).get(str(team.size.agents), ())
-        return (*self.seeds, *more)
+        return tuple(dict.fromkeys((*self.timed_seeds(team), *_more(self.more_ends, team))))
+
+    def timed_seeds(self, team: "TeamSpec") -> tuple[int, ...]:
+        """Seeds by which a team's times are compared."""
+        return (*self.seeds_of(team.task), *_more(self.more_timed, team))
 
     @property
     def said(self) -> str:
@@ -331,6 +344,10 @@ class Darl1nScale:
     def teams(self) -> list[TeamSpec]:
         """Teams of all tables."""
         return [TeamSpec(task, size) for task in TASKS for size in self.sizes_of(task)]
+
+
+def _more(seeds: Mapping[str, Mapping[str, Sequence[int]]], team: TeamSpec) -> Sequence[int]:
+    return seeds.get(team.task.name, {}).get(str(team.size.agents), ())
 
 
 SCALES = {name: Darl1nScale(**sizes) for name, sizes in toml(PACKAGE, "scales.toml").items()}

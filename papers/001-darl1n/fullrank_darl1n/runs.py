@@ -138,7 +138,7 @@ def seeds(
     methods = scale.compared(team).values()
     return [
         seed
-        for seed in wanted or scale.seeds
+        for seed in wanted or scale.seeds_of(team.task)
         if all(trial(scale, team, method, seed).name in results for method in methods)
     ]
 

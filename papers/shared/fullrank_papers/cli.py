@@ -97,13 +97,17 @@ def reproduce(
     terminal.print(f"claims, tables and pictures: {page}", soft_wrap=True, highlight=False)
 
 
+MORE = {"more_ends", "more_timed", "more_swept", "more_curves", "in_time"}
+"""Tables of a scale with more seeds of some runs."""
+
+
 def seeded(sizes: Any, seeds: tuple[int, ...]) -> Any:
     """A scale with these seeds alone."""
     known = {each.name for each in fields(sizes)}
     own: dict[str, Any] = dict.fromkeys(
-        known & {"seeds", "more_seeds", "rate_draws", "teams"}, seeds
+        known & {"seeds", "contest_seeds", "more_seeds", "rate_draws", "teams"}, seeds
     )
-    own |= {name: {} for name in known & {"more_ends", "in_time"}}
+    own |= {name: {} for name in known & MORE}
     return replace(sizes, **own)
 
 
