@@ -191,7 +191,7 @@ def judge_contact(results: Results, scale: Darl1nScale) -> list[ClaimResult]:
         own, best = (f"{found.ends(each).mean():.1f}" for each in (CONTACT, found.best))
         return found.share(CONTACT), f"%, ends at {own}, d = {found.best} at {best}"
 
-    claim = f"the contact distance gains at least {1 - WITHIN:.0%} of the best fixed one's."
+    claim = f"the contact distance gains {1 - WITHIN:.0%} of the best fixed one's."
     return [
         _loses_little(
             f"{world.name}: {claim}", compared(results, scale, world, beside=[CONTACT]), told
@@ -372,7 +372,7 @@ def judge_halving(results: Results, scale: Darl1nScale) -> list[ClaimResult]:
             return result.share, said
 
         claim = (
-            f"{world.name}: halving by {by} gains {1 - WITHIN:.0%} of the best fixed distance's."
+            f"{world.name}: halving by {by} gains {1 - WITHIN:.0%} of the best fixed one's."
         )
         unit = "seeds" if WAYS[by] == 1 else f"choice(s) by {WAYS[by]} seeds"
         return _loses_little(claim, compared(results, scale, world), told, unit=unit)

@@ -2,12 +2,11 @@
 
 Differences from the paper:
 
-- DARL1N has the paper's replay, with 100 new samples of each agent in an iteration as MADDPG and
-  MFAC have, where a table has *darl1n, ours* beside it; ours has `batch` new ones and no replay, as
-  have DARL1N (Full Range), that of Fig. 5 and 6, of Sec. VII and of codes.
+- DARL1N has the paper's replay, with 100 new samples of each agent in an iteration, as MADDPG and
+  MFAC, in Tables I to IV; elsewhere, and as *darl1n, ours*, `batch` new ones and no replay.
 - Runs are shorter, but for Ising with 9 agents; tables say by how much.
 - Seconds are a processor's, without the network.
-- Adversaries are frozen runs of our own; the authors' are published for 6 agents alone.
+- Adversaries are frozen runs of our own.
 - `mds` is the best of some orthonormal frames, not a Vandermonde matrix of unknown nodes;
   `random_sparse` is drawn again until no row is empty.
 - Times of codes are virtual, on machines solved from three cells of Table VI.
