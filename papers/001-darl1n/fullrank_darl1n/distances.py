@@ -371,9 +371,7 @@ def judge_halving(results: Results, scale: Darl1nScale) -> list[ClaimResult]:
             said = f"%, d = {result.said}, {result.cost:.1f} runs of {len(world.fixed)}"
             return result.share, said
 
-        claim = (
-            f"{world.name}: halving by {by} gains {1 - WITHIN:.0%} of the best fixed one's."
-        )
+        claim = f"{world.name}: halving by {by} gains {1 - WITHIN:.0%} of the best fixed one's."
         unit = "seeds" if WAYS[by] == 1 else f"choice(s) by {WAYS[by]} seeds"
         return _loses_little(claim, compared(results, scale, world), told, unit=unit)
 
