@@ -121,11 +121,11 @@ def _last(runs: Results, panel: PublishedPanel, scale: Wang21Scale, kind: str) -
     return np.array([np.nanmean(curve[-EVERY:]) for curve in curves])
 
 
-def curves_table(runs: Results, shown: Sequence[PublishedPanel], *, seeds: Sequence[int]) -> str:
+def curves_table(runs: Results, scale: Wang21Scale) -> str:
     """Published and own points of every panel; empty if runs are too short."""
     parts = []
-    for panel in shown:
-        ours = points(runs, panel, seeds=seeds)
+    for panel in panels(scale):
+        ours = points(runs, panel, seeds=scale.curve_seeds(panel))
         heads = ["iterations to", *(f"authors, {kind}" for kind in panel.published)]
         rows = [
             [
@@ -191,8 +191,11 @@ def draw_curves(runs: Results, scale: Wang21Scale, path: Path) -> None:
     titles = [f"{panel.name.replace('_', ' ')}, K = {panel.adversaries}" for panel in shown]
     with pictures.panels(path, titles, beneath=4) as every:
         for axes, panel in zip(every, shown, strict=True):
-            for kind, colour, style in ((CENTRALISED, "#333333", "-"), ("cyclic", "#d55e00", "--")):
-                values = np.stack([_returns(runs, panel, kind, s) for s in scale.seeds])
+            for kind, seeds, colour, style in (
+                (CENTRALISED, scale.curve_seeds(panel), "#333333", "-"),
+                ("cyclic", scale.seeds, "#d55e00", "--"),
+            ):
+                values = np.stack([_returns(runs, panel, kind, seed) for seed in seeds])
                 _draw_band(axes, values, label=kind, color=colour, linestyle=style)
             if scale.iterations >= EVERY:
                 for (kind, curve), marker in zip(panel.published.items(), "ox", strict=False):

@@ -78,6 +78,11 @@ def cells(scale: Wang21Scale) -> list[Cell]:
     """The runs of Fig. 3, the centralised ones first and seed by seed."""
     seeds, every = scale.seeds, panels(scale)
     runs = [_run(panel, scale, CENTRALISED, seed) for seed in seeds for panel in every]
+    runs += [
+        _run(panel, scale, CENTRALISED, seed)
+        for panel in every
+        for seed in scale.curve_seeds(panel)[len(seeds) :]
+    ]
     for panel in every:
         runs += [
             _run(panel, scale, code, seed)

@@ -30,7 +30,6 @@ from fullrank_coded_maddpg.published import (
     ALL_CODES,
     PACKAGE,
     SCALES,
-    TASKS,
     TOTALLED,
     Wang21Scale,
     Wang21Task,
@@ -47,7 +46,6 @@ from fullrank_papers.claims import (
     Judgement,
     Strength,
     simulated,
-    undecided,
 )
 from fullrank_papers.paper import Findings, Paper, Planned, table
 
@@ -64,9 +62,6 @@ TITLES = {
 INPUTS = {PAPERS: (0, 1), HERE: (1,)}
 """Places of the claims that a source assumes: it was solved from cells without stragglers, and k
 learners are late by t_s."""
-UNSCALED = ("(c)", "(d)")
-"""Beginnings of the claims whose verdicts on processes turn, in virtual time, once delays are
-scaled to the emulated units."""
 MOST_LOST = 7
 """Numbers of stragglers k in the table of probabilities."""
 
@@ -113,10 +108,10 @@ def judged(found: Wang21Findings) -> Judgement:
     real = Strength(f"measured, {rounds} rounds", enough)
     strengths = {PUBLISHED: PRINTED, PAPERS: late, HERE: late, REAL: real}
     tables = _times(found)
-    if REAL in tables:  # emulated learners have no part that all codes share
+    if REAL in tables:  # emulated learners have no part beside their units
+        apart = time_claims.table({s: timing.apart_s(s) for s in timing.real_settings(scale)})
         tables[REAL] = {
-            key: seconds + TOTALLED * timing.apart_s(TASKS[key[0]], key[1])
-            for key, seconds in tables[REAL].items()
+            key: seconds + TOTALLED * apart[key] for key, seconds in tables[REAL].items()
         }
     told: dict[str, list[ClaimResult]] = {
         source: time_claims.judge_times(times, strengths[source], _machines(source, results))
@@ -128,15 +123,13 @@ def judged(found: Wang21Findings) -> Judgement:
                 replace(each, held=CIRCULAR.best, strength=CIRCULAR) if place in inputs else each
                 for place, each in enumerate(told[source])
             ]
-    if REAL in told:
-        told[REAL] = [_unless_unscaled(each) for each in told[REAL]]
     if "fig3" in found.whole:
         told["runs"] = [
             result
             for panel in learning.panels(scale)
             for result in (
                 curves.judge_learning(results, panel, seeds=seeds),
-                *curves.judge_published(results, panel, seeds=seeds),
+                *curves.judge_published(results, panel, seeds=scale.curve_seeds(panel)),
             )
         ]
     if "payload" in found.whole:
@@ -148,23 +141,15 @@ def judged(found: Wang21Findings) -> Judgement:
     return told
 
 
-def _unless_unscaled(result: ClaimResult) -> ClaimResult:
-    """A result on processes, undecided if its verdict depends on the scale of the delays."""
-    if result.held is Held.NOT_TESTABLE or not result.claim.startswith(UNSCALED):
-        return result
-    reason = "delays are not scaled to the emulated units, which turns the verdict in virtual time"
-    return undecided(result.claim, reason, result.strength)
-
-
 def _machines(source: str, results: Results) -> Mapping[TimesRow, RowMachines]:
     """Machines by row."""
     if source == PUBLISHED:
         return {}
     found = {}
     for task, agents in ROWS:
-        unit_s, slower = timing.EMULATED_UNIT_S, 1.0
-        if source == PAPERS:
-            unit_s = timing.published_machines(task, agents).unit_s
+        unit_s, slower = timing.published_machines(task, agents).unit_s, 1.0
+        if source == REAL:
+            unit_s, slower = timing.EMULATED_UNIT_S, timing.slower_emulated(task, agents)
         elif source == HERE:
             unit_s = timing.machines_here(task, agents, results).unit_s
             slower = timing.slower_here(task, agents, results)
@@ -178,9 +163,8 @@ def _values(found: Wang21Findings) -> Mapping[str, Any]:
     values |= {"slack": time_claims.SLACK, "emulated_s": timing.EMULATED_UNIT_S}
     values |= {"real_rounds": scale.real_rounds - 1, "learnt": timing.LEARNT}
     if "fig3" in found.whole:
-        shown = learning.panels(scale)
         values |= {
-            "curves": curves.curves_table(results, shown, seeds=scale.seeds),
+            "curves": curves.curves_table(results, scale),
             "played": curves.played_table(results, scale),
             "distances": curves.distances_table(results, scale),
         }

@@ -4,8 +4,8 @@ Most of the keep-away cells equal those of physical deception plus a constant, a
 is 6.0 s where 5 x 1.5 s is expected; they are shown with less weight.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from fullrank_papers.paper import toml
 
@@ -79,6 +79,8 @@ class Wang21Scale:
     payload: int
     """Iterations of the runs whose parameters are coded, for every seed."""
     seeds: tuple[int, ...]
+    more_curves: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """More seeds by which the curve of a panel is compared with the authors'."""
     batch: int
     warmup: int
     panels: tuple[str, ...] = tuple(PANELS)
@@ -89,6 +91,10 @@ class Wang21Scale:
     real_agents: tuple[int, ...] = AGENTS
     real_codes: tuple[str, ...] = ALL_CODES
     real_rounds: int
+
+    def curve_seeds(self, panel: PublishedPanel) -> tuple[int, ...]:
+        """Seeds by which the curve of a panel is compared with the authors'."""
+        return (*self.seeds, *self.more_curves.get(panel.name, ()))
 
 
 SCALES = {name: Wang21Scale(**sizes) for name, sizes in toml(PACKAGE, "scales.toml").items()}

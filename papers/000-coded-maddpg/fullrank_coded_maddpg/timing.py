@@ -113,7 +113,11 @@ def real_settings(scale: Wang21Scale) -> list[Setting]:
     """Settings that are measured on processes."""
     tasks = list(TASKS.values())[: scale.real_tasks]
     rows = [(task, agents) for task in tasks for agents in scale.real_agents]
-    return settings(rows, codes=scale.real_codes)
+    return [
+        setting
+        for row in rows
+        for setting in settings([row], codes=scale.real_codes, slower=slower_emulated(*row))
+    ]
 
 
 def compute_cell(task: Wang21Task, agents: int, scale: Wang21Scale) -> Cell:
@@ -223,11 +227,16 @@ def slower_here(task: Wang21Task, agents: int, results: Results) -> float:
     return uncoded_s * TOTALLED / task.published[str(agents)]["uncoded"][0]
 
 
-def apart_s(task: Wang21Task, agents: int) -> float:
-    """The part of the paper's iteration beside a unit, where a unit takes the emulated time."""
-    machines = published_machines(task, agents)
-    share = machines.shared_s + agents * machines.learner_s
-    return EMULATED_UNIT_S * share / machines.unit_s
+def slower_emulated(task: Wang21Task, agents: int) -> float:
+    """The emulated time of a unit in that of the paper's machines, which scales the delays."""
+    return EMULATED_UNIT_S / published_machines(task, agents).unit_s
+
+
+def apart_s(setting: Setting) -> float:
+    """The part of the paper's iteration beside units, where a unit takes the emulated time."""
+    machines = published_machines(setting.task, setting.agents)
+    share = machines.shared_s + setting.learners * machines.learner_s
+    return share * slower_emulated(setting.task, setting.agents)
 
 
 def predicted(
@@ -292,8 +301,8 @@ def _planned(setting: Setting, unit_s: float) -> Times:
 def real_cell(setting: Setting, rounds: int) -> Cell:
     """The same on processes, with ``compute.emulate_unit_s`` in place of the machines.
 
-    Delays are the paper's, though its units take less than the emulated ones. The first round, in
-    which sockets and caches warm up, is left out; of planned runs the first ``LEARNT`` rounds are.
+    The first round, in which sockets and caches warm up, is left out; of planned runs the first
+    ``LEARNT`` rounds are.
     """
     left_out = LEARNT if setting.code == "auto" else 1
     options = {
@@ -303,7 +312,7 @@ def real_cell(setting: Setting, rounds: int) -> Cell:
         "code.tolerance": setting.tolerance if setting.code == "cyclic" else None,
         "stragglers.name": "fixed_k",
         "stragglers.k": setting.delays.k,
-        "stragglers.delay_s": setting.task.delay_s,
+        "stragglers.delay_s": setting.delays.delay_s,
         "compute.emulate_unit_s": EMULATED_UNIT_S,
         "algorithm.batch_size": REAL_BATCH,
         "collect.warmup": 640,

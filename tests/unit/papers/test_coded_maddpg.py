@@ -14,7 +14,7 @@ from fullrank.common.types import JSON
 from fullrank.config import RunConfig
 from fullrank.runs.record import IterationRecord
 from fullrank_coded_maddpg import curves, decoding, learning, time_claims, timing
-from fullrank_coded_maddpg.paper import PAPER, PAPERS, PUBLISHED, REAL, agreement, judged, predicted
+from fullrank_coded_maddpg.paper import PAPER, PAPERS, PUBLISHED, agreement, predicted
 from fullrank_coded_maddpg.published import (
     EVERY,
     LEARNERS,
@@ -28,7 +28,6 @@ from fullrank_coded_maddpg.time_claims import TimeTable
 from fullrank_coded_maddpg.timing import Setting
 from fullrank_papers.cells import CellStore, gather
 from fullrank_papers.claims import EXACT, PRINTED, ClaimResult, Held
-from fullrank_papers.paper import Findings
 
 ROW = ("cooperative_navigation", 8)
 NAVIGATION, PREY = TASKS["cooperative_navigation"], TASKS["predator_prey"]
@@ -118,22 +117,12 @@ def test_dense_codes_whose_rows_differ_do_not_test_what_equal_rows_pay() -> None
         assert paid.held is held
 
 
-@pytest.mark.parametrize(
-    ("tasks", "held"),
-    [(4, (Held.UNDECIDED, Held.UNDECIDED)), (1, (Held.NOT_TESTABLE, Held.UNDECIDED))],
-)
-def test_claims_that_turn_with_the_scale_of_the_delays_are_undecided_on_processes(
-    tasks: int, held: tuple[Held, Held]
-) -> None:
-    """Without a large effect, as in the first task, (c) is not testable at all."""
-    scale = replace(STANDARD, real_tasks=tasks)
-    cells = [timing.real_cell(each, scale.real_rounds) for each in timing.real_settings(scale)]
-    results = gather(cells, CellStore(COMMITTED), chosen=())
-    whole = frozenset({"processes"})
-    told = judged(Findings(scale=scale, results=results, whole=whole))[REAL]
-    verdicts = {each.claim[:3]: each.held for each in told}
-    assert (verdicts["(c)"], verdicts["(d)"]) == held
-    assert verdicts["(e)"] is Held.HELD
+def test_delays_on_processes_are_as_many_times_the_papers_as_units() -> None:
+    for setting in timing.real_settings(STANDARD):
+        unit_s = timing.published_machines(setting.task, setting.agents).unit_s
+        run = timing.real_cell(setting, 5).settings["run"]
+        delay_s = run["stragglers"]["delay_s"]
+        assert delay_s / setting.task.delay_s == pytest.approx(timing.EMULATED_UNIT_S / unit_s)
 
 
 SEEDS = (0, 1, 2)
