@@ -71,8 +71,6 @@ CAPACITY = 10_000
 ROUNDS, SIDE = 5, {"cuda": 8192, "cpu": 1024}
 """Calls whose median counts, and side of the matrices whose product is the peak."""
 
-ON_CPU = "controller.device=cpu"
-
 Row = dict[str, Any]
 Players = Callable[[], Iterable[tuple[str, Callable[[], object], int]]]
 """Makes players: name, call, and number of updates in it."""
@@ -290,7 +288,10 @@ def services(device: str, iterations: int) -> Iterator[Row]:
     there = [f"controller.device={device}"]
     rows = {name: trained(device, iterations, *own, words=there) for name, own in runs.items()}
     yield from alike(rows)
-    first, here = next(iter(rows.values())), trained("cpu", iterations, *words, words=[ON_CPU])
+    first, here = (
+        next(iter(rows.values())),
+        trained("cpu", iterations, *words, words=["controller.device=cpu"]),
+    )
     yield {"times": round(here["ms"] / first["ms"], 4), "player": "learners on the CPU", **here}
 
 

@@ -22,13 +22,22 @@ logging.getLogger("torchrl").setLevel(logging.WARNING)  # otherwise it logs to t
 OBSERVATION, ACTION = ("agents", "observation"), ("agents", "action")
 
 
-def _network(agents: int, inputs: int, outputs: int, hidden: int, *, centralised: bool) -> Any:
+def network(
+    agents: int,
+    inputs: int,
+    outputs: int,
+    hidden: int,
+    *,
+    centralised: bool = False,
+    shared: bool = False,
+) -> Any:
+    """Perceptrons of all agents; a centralised one sees what all see, a shared one is for all."""
     return MultiAgentMLP(
         n_agent_inputs=inputs,
         n_agent_outputs=outputs,
         n_agents=agents,
         centralized=centralised,
-        share_params=False,
+        share_params=shared,
         depth=2,
         num_cells=hidden,
         activation_class=nn.ReLU,
@@ -39,7 +48,7 @@ def _loss(agents: int, observation: int, actions: int, hidden: int) -> DDPGLoss:
     parameters = ("agents", "param")
     actor = ProbabilisticActor(
         module=TensorDictModule(
-            _network(agents, observation, actions, hidden, centralised=False),
+            network(agents, observation, actions, hidden),
             in_keys=[OBSERVATION],
             out_keys=[parameters],
         ),
@@ -55,7 +64,7 @@ def _loss(agents: int, observation: int, actions: int, hidden: int) -> DDPGLoss:
             lambda o, a: torch.cat([o, a], dim=-1), in_keys=[OBSERVATION, ACTION], out_keys=[joined]
         ),
         TensorDictModule(
-            _network(agents, observation + actions, 1, hidden, centralised=True),
+            network(agents, observation + actions, 1, hidden, centralised=True),
             in_keys=[joined],
             out_keys=[("agents", "state_action_value")],
         ),

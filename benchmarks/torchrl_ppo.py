@@ -4,36 +4,17 @@
 global norm, on a minibatch that lies on the default device.
 """
 
-import logging
 from collections.abc import Callable
 from math import log
 
 import torch
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
-from torch import nn
 from torch.distributions import Categorical
-from torchrl.modules import MultiAgentMLP, ProbabilisticActor
+from torchrl.modules import ProbabilisticActor
 from torchrl.objectives import ClipPPOLoss
 
-logging.getLogger("torchrl").setLevel(logging.WARNING)  # otherwise it logs to the page
-
-OBSERVATION = ("agents", "observation")
-
-
-def _network(agents: int, inputs: int, outputs: int, hidden: int, name: str) -> TensorDictModule:
-    network = MultiAgentMLP(
-        n_agent_inputs=inputs,
-        n_agent_outputs=outputs,
-        n_agents=agents,
-        centralized=False,
-        share_params=True,
-        depth=2,
-        num_cells=hidden,
-        activation_class=nn.ReLU,
-        device=torch.get_default_device(),
-    )
-    return TensorDictModule(network, in_keys=[OBSERVATION], out_keys=[("agents", name)])
+from torchrl_maddpg import OBSERVATION, network
 
 
 def make_update(
@@ -41,9 +22,14 @@ def make_update(
 ) -> Callable[[], None]:
     """Return one update on a random minibatch of the default device."""
     torch.manual_seed(0)
+
+    def module(outputs: int, name: str) -> TensorDictModule:
+        own = network(agents, inputs, outputs, hidden, shared=True)
+        return TensorDictModule(own, in_keys=[OBSERVATION], out_keys=[("agents", name)])
+
     keys = {name: ("agents", name) for name in ("action", "advantage", "value_target", "value")}
     actor = ProbabilisticActor(
-        module=_network(agents, inputs, actions, hidden, "logits"),
+        module=module(actions, "logits"),
         in_keys=[("agents", "logits")],
         out_keys=[keys["action"]],
         distribution_class=Categorical,
@@ -52,14 +38,14 @@ def make_update(
     )
     loss = ClipPPOLoss(
         actor,
-        _network(agents, inputs, 1, hidden, "value"),
+        module(1, "value"),
         clip_epsilon=0.2,
         entropy_coeff=0.01,
         critic_coeff=0.5,
         loss_critic_type="l2",
         normalize_advantage=True,
         clip_value=0.2,
-    )
+    ).to(torch.get_default_device())
     loss.set_keys(**keys, sample_log_prob=("agents", "sample_log_prob"))
     shape = (rows, agents)
     parts = {

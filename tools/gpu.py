@@ -235,7 +235,7 @@ class Session:
             if time.monotonic() - began >= limit_s:
                 self.row(part, no_time=f"not done in {limit_s:.0f} s: {line}"[:300])
             else:
-                last = self._log.read_text().splitlines()[-1]
+                last = [line, *self._log.read_text().split(f"== {part}\n")[-1].splitlines()][-1]
                 self.row(part, failed=f"exit code {error.returncode}: {last}"[:300])
         self.summary()
 

@@ -82,6 +82,7 @@ class ActionValues(ABC):
     autograd."""
 
     whole_episodes: ClassVar[bool] = True
+    """Minibatches are of whole episodes, which determines the default sizes of a run."""
 
     def __post_init__(self) -> None:
         check_ranges(self)

@@ -81,7 +81,7 @@ def clipped_gaussian(outputs: Tensor, action: Tensor, box: Continuous) -> tuple[
         action: The action, shape (..., A).
         box: Its range.
     """
-    low, high, wide = _range(box, action.device)
+    low, high, wide = wide_range(box, action.device)
     if len(wide) < box.size:
         action = action.index_select(-1, wide)
         outputs = outputs.index_select(-1, torch.cat([wide, wide + box.size]))
@@ -96,7 +96,7 @@ def clipped_gaussian(outputs: Tensor, action: Tensor, box: Continuous) -> tuple[
 
 
 @cache  # a graph copies nothing from the host
-def _range(box: Continuous, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+def wide_range(box: Continuous, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     """Return the bounds of the entries with more than one value, and their places."""
     low, high = np.array(box.low, "f4"), np.array(box.high, "f4")
     wide = np.flatnonzero(low < high)

@@ -105,6 +105,7 @@ class OnPolicy(ABC):
     padded."""
 
     whole_episodes: ClassVar[bool] = True
+    """Minibatches are of whole episodes, which determines the default sizes of a run."""
     entries: ClassVar[Entries]
     """Statistics that follow the gradient."""
     read: ClassVar[tuple[str, ...]]

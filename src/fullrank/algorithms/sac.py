@@ -32,7 +32,12 @@ from torch.nn.functional import one_hot
 from fullrank.algorithms.actor_critic import ActorCritic
 from fullrank.algorithms.base import EnvironmentSpec
 from fullrank.algorithms.groups import Networks
-from fullrank.algorithms.likelihoods import DrawnBeforeTanh, drawn_before_tanh, log_probabilities
+from fullrank.algorithms.likelihoods import (
+    DrawnBeforeTanh,
+    drawn_before_tanh,
+    log_probabilities,
+    wide_range,
+)
 from fullrank.algorithms.transitions import Draws, Transitions
 from fullrank.algorithms.updates import Parts, Statistics, check_micro_batches
 from fullrank.common.errors import ConfigError
@@ -244,8 +249,8 @@ class SAC(ActorCritic):
     def aim(self, action: ActionSpec, available: Tensor | None) -> Tensor:
         """Return the entropy that a policy is to have, shape (B,) or ()."""
         if isinstance(action, Continuous):
-            pairs = zip(action.low, action.high, strict=True)
-            return torch.tensor(-float(sum(low < high for low, high in pairs)))
+            _, _, wide = wide_range(action, torch.device("cpu"))
+            return torch.tensor(-float(len(wide)))
         count = torch.tensor(action.size) if available is None else available.sum(1)
         return self.target_entropy * count.log()
 

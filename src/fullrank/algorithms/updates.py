@@ -97,7 +97,7 @@ class Entries:
         """
         if not self.marking and np.abs(gradient).max() >= LIMIT:
             raise ConfigError(
-                f"a gradient is larger than an update can hold, and none of the statistics "
+                "a gradient is larger than an update can hold, and none of the statistics "
                 f"{sorted(self.names)} marks it: name one in Entries(..., marking=), one that is "
                 "never negative, or scale rewards"
             )

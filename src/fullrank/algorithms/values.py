@@ -65,8 +65,8 @@ class ValueLearner(ActionValues):
         ActionValues.__post_init__(self)
         if min(self.buffer_size, self.target_every) < 1:
             raise ConfigError("algorithm.buffer_size and target_every must be at least 1")
-        unread = {each.name: each.default for each in fields(self) if each.name in _OF_RMSPROP}
-        if self.optimiser == "adam" and any(getattr(self, n) != v for n, v in unread.items()):
+        unread = (each for each in fields(self) if each.name in _OF_RMSPROP)
+        if self.optimiser == "adam" and any(getattr(self, f.name) != f.default for f in unread):
             raise ConfigError(
                 "algorithm.smoothing and epsilon are RMSprop's: leave them, or use "
                 "algorithm.optimiser = 'rmsprop'"

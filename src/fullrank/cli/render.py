@@ -24,7 +24,7 @@ from fullrank.cli.policies import trained
 from fullrank.cli.progress import counting
 from fullrank.cli.runs import find_run, runnable_config
 from fullrank.cli.say import say
-from fullrank.common.durable import writing
+from fullrank.common.durable import rename, writing
 from fullrank.common.errors import ConfigError, FullrankError
 from fullrank.common.seeding import derive
 from fullrank.common.text import decimal, drawn
@@ -344,7 +344,7 @@ def save(pictures: list[Image.Image], path: Path) -> None:
     with writing(path):
         try:
             _WRITERS[path.suffix.lower()](pictures, scratch)
-            scratch.replace(path)
+            rename(scratch, path)
         finally:
             scratch.unlink(missing_ok=True)
 

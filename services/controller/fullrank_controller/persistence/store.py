@@ -300,14 +300,12 @@ class RunStore:
         directory, checkpoints = self._directory, self._directory.path / CHECKPOINTS
         directory.confirm()
         self._metrics.sync()  # the journal loses what the checkpoint has
+        own = {name: getattr(directory, name) for name in ("run", "term", "config_digest")}
         save(
             checkpoints,
             iteration=committed - 1,
             arrays=self._training.state(resume_at=committed),
-            facts={
-                **{"run": directory.run, "term": directory.term, "replay_head": head},
-                "config_digest": directory.config_digest,
-            },
+            facts={**own, "replay_head": head},
             keep=self._keep,
         )
         keep_from = reaches_back_to(saved(checkpoints), keep=self._keep)
