@@ -46,7 +46,7 @@ FREE = (
 )
 QMIX = (*VALUES, *FREE)
 TEAMS = {
-    "prioritised": (*QMIX, "sampling.method=prioritised"),
+    "prioritised": (*QMIX, "sampling.method=prioritised", "algorithm.td_errors=true"),
     "maddpg": (*ACTORS, *FREE),
 }
 

@@ -11,9 +11,10 @@ Differences from the paper:
 - QMIX and QPLEX update from 100 steps of their one actor on, QMIX-BETA from the first episodes of
   its 39, CMARL and APE-X from 16 episodes.
 - At the smoke scale all centralisers draw uniformly, all explore by one epsilon, and a container
-  updates a quarter as often as the centraliser. At larger ones it updates as often, and CMARL's and
-  APE-X's learners draw episodes by the sum over their steps of 1 + floor(10 |r|), not by the
-  containers' priorities or TD errors; each episode has an epsilon from the base to four times it.
+  updates a quarter as often as the centraliser. At larger ones it updates as often, and CMARL's
+  and APE-X's learners draw episodes by the sum over their steps of 1 + floor(10 |x|): x is a reward
+  in CMARL, not a container's priority, and in APE-X the temporal difference that the actor had when
+  it played, which is not renewed. Each episode has an epsilon from the base to four times it.
 - APE-X's learner updates at most once for each episode.
 - APE-X is overloaded by 16 actors, as in the paper on 6h_vs_8z: with its 10 cores steps, choices of
   actions and updates take 1.6 times as long.

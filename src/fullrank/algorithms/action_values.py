@@ -13,13 +13,14 @@ bits depend on it, but not on the number of learners.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from fullrank.algorithms.autograd import AutogradGradients
 from fullrank.algorithms.base import EnvironmentSpec
@@ -33,12 +34,13 @@ from fullrank.algorithms.groups import (
 )
 from fullrank.algorithms.problem import DataMode, Problem
 from fullrank.algorithms.ranges import check_ranges
-from fullrank.algorithms.trajectories import SCALE, Trajectories, chosen_values
+from fullrank.algorithms.trajectories import SCALE, Trajectories, best_actions, chosen_values
 from fullrank.algorithms.updates import Entries, Statistics, check_micro_batches
 from fullrank.codes.targets import LIMIT
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.environments.base import Discrete
+from fullrank.networks.fused import kernels
 from fullrank.networks.value_networks import FeedForwardAgent, GroupedAgents, RecurrentAgent
 from fullrank.replay.episodes import EpisodeLayout, episodes_in
 
@@ -209,13 +211,59 @@ class ActionValues(ABC):
         reward, continues = batch.reward[..., None], batch.continues[..., None]
         if not self.trace:
             return reward + self.discount * continues * next_value
-        goes_on = torch.nn.functional.pad(batch.valid, (0, 0, 0, 1))[1:, :, None] > 0
+        goes_on = pad(batch.valid, (0, 0, 0, 1))[1:, :, None] > 0
         returns, later = torch.empty_like(next_value), next_value[-1]
         for step in reversed(range(len(next_value))):
             later = torch.where(goes_on[step], later, next_value[step])
             mean = (1.0 - self.trace) * next_value[step] + self.trace * later
             later = returns[step] = reward[step] + self.discount * continues[step] * mean
         return returns
+
+    def played(
+        self, rows: FloatArray, nets: Networks, layout: EpisodeLayout, *, less_taken: bool = False
+    ) -> Iterator[tuple[slice, Tensor]]:
+        """Compute G of episodes with the networks that played them, also in place of Q'.
+
+        Networks see a copy of each episode by itself: the bits of a product depend on the number of
+        its rows and on their alignment in memory.
+
+        Args:
+            rows: Rows of whole episodes.
+            nets: All networks.
+            layout: Layout of a row.
+            less_taken: Subtract Q, the value of the actions that were taken.
+
+        Yields:
+            The place of an episode's steps in the rows, and their returns, shape (steps, values).
+        """
+        places = episodes_in(rows, layout.length)
+        device = next(nets.agent[0].parameters()).device
+        batch = Trajectories.of([rows[place] for place in places], layout, device=device)
+        inputs, values = self.inputs(batch), batch.state.new_zeros(batch.available.shape)
+        ends = [place.stop - place.start for place in places]
+
+        def mixed(first: int, action: Tensor) -> Tensor:
+            """Values of joint actions from a step on, padded to the longest episode."""
+            found = []
+            for episode, end in enumerate(ends):
+                at = slice(first, first + end - 1), slice(episode, episode + 1)
+                taken = action[: end - 1, at[1]].clone()
+                own, may, state = (
+                    each[at].clone() for each in (values, batch.available, batch.state)
+                )
+                value = self.joint(nets, own, taken, may, state, target=False)
+                found.append(pad(value, (0, 0, 0, 0, 0, len(values) - end)))
+            return torch.cat(found, 1)
+
+        with kernels.DEFAULT.selected(), torch.no_grad():
+            memory = inputs.new_zeros(layout.agents, self.hidden)
+            for episode, end in enumerate(ends):
+                values[:end, episode] = nets.agent[0](inputs[:end, episode].clone(), memory)[0]
+            returns = self.returns(mixed(1, best_actions(values, batch.available)[1:]), batch)
+            if less_taken:
+                returns = returns - mixed(0, batch.action)
+        for episode, (place, end) in enumerate(zip(places, ends, strict=True)):
+            yield slice(place.start, place.stop - 1), returns[: end - 1, episode]
 
     @property
     def parts(self) -> tuple[range, ...]:

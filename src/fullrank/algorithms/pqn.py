@@ -24,7 +24,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
-import torch
 from torch import Tensor, nn
 
 from fullrank.algorithms.action_values import ActionValues
@@ -37,15 +36,14 @@ from fullrank.algorithms.on_policy import annealed
 from fullrank.algorithms.optimiser import SumOptimiser
 from fullrank.algorithms.problem import DataMode, Problem
 from fullrank.algorithms.roles import Algorithm, Gradients
-from fullrank.algorithms.trajectories import SCALE, Trajectories, ValueActor, best_values
+from fullrank.algorithms.trajectories import SCALE, Trajectories, ValueActor
 from fullrank.algorithms.updates import Entries, Statistics
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray
 from fullrank.networks.adam import Adam
-from fullrank.networks.fused import kernels
 from fullrank.networks.fused.cuda import stays_on
 from fullrank.networks.images import ImageEncoder, Model, Seeing, image_of
-from fullrank.replay.episodes import EpisodeLayout, episodes_in
+from fullrank.replay.episodes import EpisodeLayout
 
 ENTRIES = Entries(("td_loss", "q_values"), marking="td_loss")
 """The statistics that CleanRL's PQN logs, under its names: L, and the mean of Q_t."""
@@ -130,31 +128,10 @@ class PQN(ActionValues):
         return dict.fromkeys(nets.parameters.groups[0].networks, loss), statistics
 
     def prepare(self, rows: FloatArray, nets: Networks, layout: EpisodeLayout) -> None:
-        """Fill the targets of episodes, played with ``nets``.
-
-        Networks see a copy of each episode by itself: the bits of a product depend on the number of
-        its rows and on their alignment in memory.
-        """
-        places = episodes_in(rows, layout.length)
-        device = next(nets.agent[0].parameters()).device
-        batch = Trajectories.of([rows[place] for place in places], layout, device=device)
-        inputs, column = self.inputs(batch), layout.columns[TARGET]
-        ends = [(episode, place.stop - place.start) for episode, place in enumerate(places)]
-        values = inputs.new_zeros(batch.available.shape)
-        with kernels.DEFAULT.selected(), torch.no_grad():
-            state = inputs.new_zeros(layout.agents, self.hidden)
-            for episode, end in ends:
-                values[:end, episode] = nets.agent[0](inputs[:end, episode].clone(), state)[0]
-            best = best_values(values, values, batch.available)[1:]
-            following = best.new_zeros(*best.shape[:2], column.stop - column.start)
-            for episode, end in ends:
-                own = slice(end - 1), slice(episode, episode + 1)
-                following[own] = self.mix(
-                    nets, best[own].clone(), batch.state[1:][own].clone(), target=False
-                )
-            targets = self.returns(following, batch).cpu().numpy()
-        for (episode, end), place in zip(ends, places, strict=True):
-            rows[place.start : place.stop - 1, column] = targets[: end - 1, episode]
+        """Fill the targets of episodes, played with ``nets``."""
+        column = layout.columns[TARGET]
+        for steps, targets in self.played(rows, nets, layout):
+            rows[steps, column] = targets.cpu().numpy()
 
     @property
     def entries(self) -> Entries:

@@ -13,7 +13,8 @@ statistics are those that PyMARL logs.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Literal
 
 import torch
@@ -25,7 +26,7 @@ from fullrank.algorithms.devices import device_of
 from fullrank.algorithms.fused_values import FusedValueGradients, MakeMixing
 from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.optimiser import SumOptimiser
-from fullrank.algorithms.problem import DataMode
+from fullrank.algorithms.problem import DataMode, Problem
 from fullrank.algorithms.roles import Algorithm
 from fullrank.algorithms.trajectories import (
     ENTRIES,
@@ -37,9 +38,13 @@ from fullrank.algorithms.trajectories import (
 )
 from fullrank.algorithms.updates import Entries, Statistics
 from fullrank.common.errors import ConfigError
+from fullrank.common.types import FloatArray
 from fullrank.networks.adam import Adam, RMSprop
 from fullrank.networks.value_networks import RecurrentAgent
+from fullrank.replay.episodes import EpisodeLayout
 
+TD_ERROR = "td_error"
+"""Name of the derived column of a step's temporal difference."""
 _OF_RMSPROP = ("smoothing", "epsilon")
 
 
@@ -60,6 +65,9 @@ class ValueLearner(ActionValues):
     with 8 new episodes each are PyMARL's 200 episodes."""
     double: bool = True
     """Choose the next actions by the online network (double Q-learning)."""
+    td_errors: bool = False
+    """Give each step its temporal difference where it is played, by which
+    ``sampling.method = "prioritised"`` draws then in place of rewards, as actors of [Horgan18]."""
 
     def __post_init__(self) -> None:
         ActionValues.__post_init__(self)
@@ -95,6 +103,30 @@ class ValueLearner(ActionValues):
         loss = error.square().sum() / (batch.steps * value.shape[2])
         return dict.fromkeys(nets.parameters.groups[0].networks, loss), shares
 
+    def prepare(self, rows: FloatArray, nets: Networks, layout: EpisodeLayout) -> None:
+        """Fill the temporal differences of episodes, the largest in magnitude of a step's values.
+
+        Those that play have no target networks: ``nets`` are also in place of these.
+        """
+        column = layout.columns[TD_ERROR]
+        for steps, errors in self.played(rows, nets, layout, less_taken=True):
+            rows[steps, column] = errors.abs().amax(1, keepdim=True).cpu().numpy()
+
+    def layout(self, environment: EnvironmentSpec) -> EpisodeLayout:
+        """Return the layout of a step, with its temporal difference if ``td_errors`` is set."""
+        layout = ActionValues.layout(self, environment)
+        return replace(layout, derived=((TD_ERROR, 1),)) if self.td_errors else layout
+
+    def problem(self, environment: EnvironmentSpec) -> Problem:
+        """Describe units, sections and sizes; those that play read all networks if they prepare."""
+        problem = ActionValues.problem(self, environment)
+        if not self.td_errors:
+            return problem
+        with torch.device("meta"):  # another thread may be drawing initial parameters
+            roles = self.networks(environment)
+        by = tuple(each.id for each in problem.sections if each.role in roles)
+        return replace(problem, prepared_by=by)
+
     @property
     def entries(self) -> Entries:
         """Return the statistics that PyMARL logs."""
@@ -106,7 +138,7 @@ class ValueLearner(ActionValues):
 
     def make(self, environment: EnvironmentSpec, *, seed: int, device: str) -> Algorithm:
         """Build all four roles."""
-        where = device_of(device)
+        where, layout = device_of(device), self.layout(environment)
         nets = self.initial(environment, seed=seed, device=where)
         return Algorithm(
             problem=self.problem(environment),
@@ -121,7 +153,8 @@ class ValueLearner(ActionValues):
                 clip_norm=self.clip_norm,
                 target_every=self.target_every,
             ),
-            actor=ValueActor(self, nets, self.layout(environment), seed=seed),
+            actor=ValueActor(self, nets, layout, seed=seed),
+            prepare=partial(self.prepare, nets=nets, layout=layout) if self.td_errors else None,
         )
 
     def fused(

@@ -186,10 +186,11 @@ def _entries_of(path: Path) -> tuple[list[Entry], str]:
 
 
 def _deriving(training: Training) -> KeyedCollection | None:
-    """The collection that derives columns of rows; None where they have none."""
-    collection = training.collector.collection
-    if training.algorithm.prepare is None or not isinstance(collection, KeyedCollection):
+    """The collection that derives columns of rows; None without them, or if draws mix many."""
+    collection, epochs = training.collector.collection, training.problem.data.epochs
+    if training.algorithm.prepare is None or not epochs:
         return None
+    assert isinstance(collection, KeyedCollection)  # which have a number of items
     return collection
 
 

@@ -83,12 +83,14 @@ TOPOLOGIES: Mapping[str, Topology] = {
         },
     ),
     "apex": Topology(
-        meaning="one collector of 10 copies plays all the time, and rewards decide on the draws",
+        meaning="one collector of 10 copies plays all the time, and TD errors decide on the draws",
         fixed={"collect.mode": "free", "collect.lag": 0},
         sizes={
             "collectors.count": 1,
             "collect.block": 10,
             "environment.copies": 10,
+            "algorithm.name": "qmix",
+            "algorithm.td_errors": True,
             "sampling.method": "prioritised",
             "sampling.priority_gain": 10.0,
         },

@@ -63,10 +63,12 @@ class SamplingSettings:
 
     method: Literal["uniform", "prioritised"] = "uniform"
     """``uniform``: every transition or episode with equal probability; ``prioritised``: those with
-    large rewards more often."""
+    large rewards more often, or with large temporal differences where ``algorithm.td_errors``
+    stores them."""
     priority_gain: Annotated[float, Field(gt=0, le=2**20)] = 1.0
     """Gain of ``prioritised``: a transition in which r is the largest magnitude of an agent's
-    reward counts 1 + floor(gain r) times, and an episode as often as all its rows."""
+    reward, or of its temporal difference, counts 1 + floor(gain r) times, and an episode as often
+    as all its rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

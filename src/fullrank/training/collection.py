@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fullrank.algorithms import DataMode, Problem
 from fullrank.algorithms.base import layout_of
-from fullrank.algorithms.roles import Annealed, Player
+from fullrank.algorithms.roles import Annealed, Player, Prepare
 from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import derive
 from fullrank.common.types import FloatArray
@@ -277,6 +277,7 @@ class Collector:
         seed: The run's seed.
         warmup: Rows collected before the first iteration; whole episodes may have more.
         warmup_copies: Number of environments that collect the warm-up.
+        prepare: Fills the derived columns of the warm-up.
 
     Attributes:
         agents: Specifications of the environment's agents, in order.
@@ -298,6 +299,7 @@ class Collector:
         seed: int,
         warmup: int,
         warmup_copies: int,
+        prepare: Prepare | None = None,
     ) -> None:
         self._make_environment, self._environment = make_environment, environment
         self._apart: Environment | None = None
@@ -307,7 +309,7 @@ class Collector:
         self._transitions = layout_of(environment.agents, masked=problem.masked)
         self.layout = problem.episodes or self._transitions
         self.warmup = warmup if problem.data.batch_size and not problem.data.epochs else 0
-        self._warmup_copies = warmup_copies
+        self._warmup_copies, self._prepare = warmup_copies, prepare
         self.horizon, self.step_limit = horizon_of(environment), step_limit_of(environment)
 
     def warm_up(self, report: Callable[[str], None] = lambda text: None) -> FloatArray:
@@ -357,7 +359,9 @@ class Collector:
             seeds = [derive(seed, "episode", copy, len(parts)) for copy in copies]
             steps = round_.play(seeds, iteration=WARM_UP, first_step=steps)
             parts.append(round_.rows)
-            tell(collected := collected + len(round_.rows))
+            if self._prepare is not None:
+                self._prepare(parts[-1])
+            tell(collected := collected + len(parts[-1]))
         return np.concatenate(parts)
 
     def require_one_team(self) -> None:

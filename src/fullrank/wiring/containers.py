@@ -71,4 +71,8 @@ def _learner_of(config: RunConfig) -> ValueLearner:
             f"{config.algorithm.name} has no network of action values, whose last layer containers "
             "learn: use --algorithm qmix, qplex, vdn or iql"
         )
+    if learner.td_errors:
+        raise ConfigError(
+            "algorithm.td_errors: containers hand episodes over by their returns; leave it false"
+        )
     return learner

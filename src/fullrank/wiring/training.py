@@ -15,6 +15,7 @@ from fullrank.algorithms import (
 )
 from fullrank.algorithms.base import layout_of
 from fullrank.algorithms.devices import computed_elsewhere, device_of
+from fullrank.algorithms.values import TD_ERROR
 from fullrank.audit.ledger import WINDOW
 from fullrank.common.errors import ConfigError
 from fullrank.config.plugins import spec_of_environment
@@ -97,6 +98,7 @@ def training_of(config: RunConfig) -> Training:
         seed=config.seed,
         warmup=0 if isinstance(collection, FreeCollection) else config.collect.warmup,
         warmup_copies=config.collect.warmup_copies,
+        prepare=algorithm.prepare,
     )
     return Training(
         environment=spec,
@@ -255,8 +257,9 @@ def _priority_of(
     if config.sampling.method != "prioritised":
         return None
     gain = config.sampling.priority_gain
-    paid = (problem.episodes or layout_of(agents)).paid
-    return Priority(first=paid.start, count=paid.stop - paid.start, gain=gain)
+    layout = problem.episodes
+    by = layout.columns.get(TD_ERROR, layout.paid) if layout else layout_of(agents).paid
+    return Priority(first=by.start, count=by.stop - by.start, gain=gain)
 
 
 def initial_algorithm(config: RunConfig, training: Training) -> Algorithm:

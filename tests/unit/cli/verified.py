@@ -51,7 +51,12 @@ TEAMS = {
     "micro-batches": (*MADDPG, "algorithm.micro_batches=3"),
     "prioritised": (*MADDPG, "sampling.method=prioritised", "collect.lag=1"),
     "qmix": QMIX,
-    "prioritised episodes": (*QMIX, "sampling.method=prioritised"),
+    "prioritised episodes": (
+        *QMIX,
+        "sampling.method=prioritised",
+        "algorithm.td_errors=true",
+        "collect.lag=1",
+    ),
     "darl1n": DARL1N,
 }
 

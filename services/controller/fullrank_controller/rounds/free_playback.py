@@ -70,6 +70,11 @@ class FreePlayback(Playback):
         self._playing = set[asyncio.Task[None]]()
         self._failure: Exception | None = None
         self._moved = asyncio.Condition()
+        self._accepting = False
+        """A block is being accepted. The condition is free meanwhile: whoever waits for it takes it
+        back before a cancellation ends the wait, and replay may be away for long."""
+        self._offered = list[tuple[int, int]]()
+        """Rows and episodes of the blocks that wait to be accepted."""
         self._finished: deque[Outcomes] = deque()
         self._kept = 0  # episodes of these
 
@@ -127,12 +132,19 @@ class FreePlayback(Playback):
         """Draw within a while, between two acceptances; None if too few episodes are accepted."""
         try:
             async with asyncio.timeout(PATIENCE_S), self._moved:
-                await self._moved.wait_for(lambda: self._failure or not window.missing)
+                await self._moved.wait_for(
+                    lambda: self._failure or not (window.missing or self._ages_others(window))
+                )
                 if self._failure is not None:
                     raise self._failure
                 return window.draw()
         except TimeoutError:
             return None
+
+    def _ages_others(self, window: DrawWindow) -> bool:
+        """True if a draw would age blocks that are being accepted, or may be next."""
+        may = (window.admits(rows=rows, episodes=count) for rows, count in self._offered)
+        return self._accepting or any(may)
 
     def _fill(self) -> None:
         """Keep ``AHEAD`` blocks open for each collector."""
@@ -168,11 +180,14 @@ class FreePlayback(Playback):
         window = self._window
         assert window is not None  # opened
         if report.rows:
-            rows, episodes = report.rows, len(report.staged)
-            async with self._moved:  # no iteration draws meanwhile, so that the block stays young
-                await self._moved.wait_for(lambda: window.admits(rows=rows, episodes=episodes))
+            await self._turn(window, report)
+            try:
                 if not await self._accepted(window, report):
                     return False
+            finally:
+                self._accepting = False
+                async with self._moved:
+                    self._moved.notify_all()
         else:  # its grant ends
             (term, block), head = report.key, window.head
             await self._table.accept(term, head, [], rows=0, first=block)
@@ -181,6 +196,18 @@ class FreePlayback(Playback):
         while len(self._finished) > 1 and self._kept > KEPT_EPISODES:
             self._kept -= len(self._finished.popleft().lengths)
         return True
+
+    async def _turn(self, window: DrawWindow, report: BlockReport) -> None:
+        """Wait until a block may be accepted, one at a time."""
+        self._offered.append(offer := (report.rows, len(report.staged)))
+        try:
+            async with self._moved:
+                await self._moved.wait_for(
+                    lambda: not self._accepting and window.admits(rows=offer[0], episodes=offer[1])
+                )
+                self._accepting = True
+        finally:
+            self._offered.remove(offer)
 
     async def _accepted(self, window: DrawWindow, report: BlockReport) -> bool:
         """Accept a block at the head; False if it has to be played again."""

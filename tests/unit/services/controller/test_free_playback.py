@@ -206,6 +206,17 @@ async def test_no_iteration_draws_while_a_block_that_it_makes_older_is_being_acc
     await run.playback.end()
 
 
+async def test_an_iteration_that_waits_is_cancelled_while_replay_is_away() -> None:
+    run = Played()
+    run.table.permits = asyncio.Semaphore(0)  # as long as replay is away, an acceptance waits
+    drawing = asyncio.create_task(run.playback.store(0, 0))
+    await run.plays()
+    drawing.cancel()
+    assert await asyncio.wait({drawing}, timeout=WAIT_S) == ({drawing}, set())
+    assert drawing.cancelled()
+    await run.playback.end()
+
+
 RESTARTS = {
     "nothing of it was stored": (Unstaged([0], granted=False, head=0), [], [(0, 1), (3, 0)]),
     "a part of it was stored": (Unstaged([0], granted=False, head=2), [0], [(0, 1), (3, 0)]),
