@@ -319,7 +319,11 @@ PAPER = Paper(
     package=PACKAGE,
     scales=SCALES,
     parts={
-        "queues": lambda scale: queues.cells(seconds=scale.seconds, turns=scale.turns),
+        "queues": lambda scale: queues.cells(
+            scale.config("cmarl-1-container", scale.maps[0], 0),
+            seconds=scale.seconds,
+            turns=scale.turns,
+        ),
         "services": lambda scale: collection_cells(
             step_s=scale.step_s, iterations=scale.iterations
         ),

@@ -1,11 +1,9 @@
-"""Claim C9: neither actors nor learners wait at replay, which stores episodes in batches.
+"""Claim C9: in a container neither actors nor the learner wait, and episodes move in batches.
 
-*Waits*: 39 collectors and a sampler that never rests, at one replay service. The collectors are
-emulated: each sleeps for the steps of an episode of `3m` (10 ms a step, 40 steps) and then stages
-it, 27 kB, as a block; the sampler asks for the next minibatch of 32 episodes as soon as it has one.
-The three run in processes of their own, the controller that grants and accepts blocks in that of
-the collectors. A collector is blocked while two of its blocks are not accepted; the sampler waits
-while a block is stored at the moment at which it could gather.
+*Waits*: a container of 13 actors plays `3m` (10 ms a step, which is slept) and learns its head, by
+the objects of the collector's process. An actor waits between blocks, while the container shares
+one out and takes newer parameters, and within a block from the end of its episode to that of the
+longest; the learner waits while it takes no update.
 
 *Groups*: episodes staged and accepted as one block against episodes of blocks of their own. Both
 ways take turns at one service: messages, checks, digests, rows with their checksums, a turn at the
@@ -13,67 +11,71 @@ table, and with fsync the disk.
 """
 
 import asyncio
-import multiprocessing
 import tempfile
 import time
-from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
-from multiprocessing.sharedctypes import Synchronized
+from itertools import count
 from pathlib import Path
 from statistics import median
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import numpy as np
 
 from fullrank.common.types import JSON, FloatArray, RunTerm
+from fullrank.config.tree import RunConfig
 from fullrank.net.channel import PLAINTEXT
-from fullrank.net.messages import sample_message
 from fullrank.net.replay_client import ReplayClient
 from fullrank.net.server import Server
 from fullrank.replay.episodes import EpisodeLayout
 from fullrank.replay.fence import Fence
-from fullrank.replay.samplers import EpisodeDraw, Sample
 from fullrank.replay.staging import Grant, block_digest, rows_digest
 from fullrank.replay.store import Store
-from fullrank.replay.table import TABLE
 from fullrank.runs.events import EventLog
+from fullrank.training.block_collection import BlockCollection
+from fullrank.training.blocks import BlockKey
+from fullrank.training.heads import Heads
 from fullrank.v1 import replay_pb2
-from fullrank_papers.cells import Cell, Results
+from fullrank.v1.controller_pb2 import CollectorMessage
+from fullrank.wiring.containers import container_of, head_size_of
+from fullrank.wiring.training import block_player_of, training_of
+from fullrank_collector.block_play import ContainerPlay
+from fullrank_collector.run_context import TimedPlayer
+from fullrank_papers.cells import Cell, Results, settings_of
 from fullrank_papers.claims import ClaimResult, Strength, Whose, judge, undecided
-from fullrank_replay.pacing import Pacing
 from fullrank_replay.servicer import ReplayServicer
 
-T = TypeVar("T")
-
-WRITERS, STEP_S, BATCH = 39, 0.01, 32
+STEP_S = 0.01
 RUN_TERM = RunTerm("run", 1)
 DEADLINE_S = 60.0
-BLOCKED_CLAIM, WAITING_CLAIM, GROUP_CLAIM = 0.01, 0.05, 4.0
+ACTORS_CLAIM, LEARNER_CLAIM, GROUP_CLAIM = 0.01, 0.05, 4.0
 LAYOUT = EpisodeLayout(observation_sizes=(30,) * 3, action_sizes=(9,) * 3, state_size=48)
 STEPS, TURN, GROUP = 40, 64, 16
 REST_S = 0.01
 """Rest after a block: its three calls are as many as a server takes in it from one connection."""
-TABLE_ROWS, RING_ROWS = 200_000, 20_000
+RING_ROWS = 20_000
 GRANT = Grant(most_rows=GROUP * (STEPS + 1), episodes=LAYOUT)
-AHEAD = 2
-WAITS, GROUPS = "staging-waits", "staging-groups"
+WAITS, GROUPS = "container-waits", "staging-groups"
 WAYS: Final = {"memory": False, "fsync": True}
 """Acknowledgements, and whether they wait for the disk."""
 
 
-def cells(*, seconds: float, turns: int) -> list[Cell]:
-    """Waits of 39 writers and a sampler; group commit against one by one.
+def cells(config: RunConfig, *, seconds: float, turns: int) -> list[Cell]:
+    """Waits in a container; group commit against one by one.
 
     Args:
+        config: A run of one container.
         seconds: Length of the first measurement.
         turns: Turns of each way in the second.
     """
+    config = replace(config, compute=replace(config.compute, emulate_step_s=STEP_S))
     return [
         Cell(
             name=WAITS,
-            settings={"seconds": seconds, "writers": WRITERS},
-            compute=partial(measure, seconds),
+            settings={"seconds": seconds, "run": settings_of(config)},
+            compute=partial(measured, config, seconds),
             weight=2 * seconds,
         ),
         Cell(
@@ -98,17 +100,18 @@ def _groups(turns: int) -> JSON:
 def judge_queues(results: Results) -> ClaimResult:
     """Judge claim C9."""
     claim = (
-        "C9 in kind: at a replay service that stores episodes in groups, emulated writers and a "
-        "sampler hardly wait."
+        "C9 in kind: in a container neither actors nor its learner wait, and episodes are stored "
+        "in groups."
     )
     if not {WAITS, GROUPS} <= results.keys():
         return undecided(claim, "`--only queues` measures it")
     waits, groups = results[WAITS], results[GROUPS]
     parts = {
-        f"{WRITERS} writers blocked {waits['blocked']:.3%} of the time (below 1 %)": (
-            waits["blocked"] < BLOCKED_CLAIM
+        f"actors of a container wait {waits['between']:.1%} of their time between blocks and "
+        f"{waits['lockstep']:.1%} for the longest episode (below 1 % in all)": (
+            waits["between"] + waits["lockstep"] < ACTORS_CLAIM
         ),
-        f"a sampler waited {waits['waited']:.1%} (below 5 %)": (waits["waited"] < WAITING_CLAIM),
+        f"its learner {waits['idle']:.1%} (below 5 %)": waits["idle"] < LEARNER_CLAIM,
         **{
             f"grouped episodes are {groups[name]:.1f} times as quick, {name} "
             f"(at least {GROUP_CLAIM:g})": groups[name] >= GROUP_CLAIM
@@ -119,7 +122,7 @@ def judge_queues(results: Results) -> ClaimResult:
         claim,
         [said for said, holds in parts.items() if not holds],
         grounds="; ".join(parts),
-        strength=Strength("measured once on a real replay service of one machine"),
+        strength=Strength("measured once, in one process and on a replay service"),
         whose=Whose.OURS,
     )
 
@@ -189,7 +192,7 @@ async def compare(home: Path, *, sync: bool, turns: int) -> list[tuple[float, fl
         sync: True to write through to the disk before an acknowledgement.
         turns: Turns of each way.
     """
-    server = server_of(Store(home, sync=sync), home, Pacing())
+    server = server_of(Store(home, sync=sync), home)
     client = Client(await server.start("127.0.0.1:0"))
     await client.open(RING_ROWS)
     times = [
@@ -200,147 +203,73 @@ async def compare(home: Path, *, sync: bool, turns: int) -> list[tuple[float, fl
     return times
 
 
-def server_of(store: Store, home: Path, pacing: Pacing) -> Server:
+def server_of(store: Store, home: Path) -> Server:
     """Make a replay service."""
     return Server(
         replay_pb2.DESCRIPTOR.services_by_name["ReplayService"],
-        ReplayServicer(store, Fence(home), EventLog(), pacing=pacing),
+        ReplayServicer(store, Fence(home), EventLog()),
         security=PLAINTEXT,
         prebuilt=frozenset({"GetSamples"}),
     )
 
 
-class TimedPacing(Pacing):
-    """Pacing that measures how long samples, and not appends, wait for their turn."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.waited_s = 0.0
-
-    async def locked(self, call: Callable[[], T]) -> T:
-        """Call in a thread, and count the wait for the turn."""
-        asked = time.perf_counter()
-        samples = any(isinstance(each, Sample) for each in getattr(call, "args", ()))
-
-        def begun() -> T:
-            self.waited_s += samples * (time.perf_counter() - asked)
-            return call()
-
-        return await super().locked(begun)
-
-
-HEAD = multiprocessing.get_context("spawn").Value("q", 0)
-"""One past the last accepted row, which the sampler's process reads."""
-
-
-def share(head: "Synchronized[int]") -> None:
-    """Share the head of the table with a process that begins."""
-    global HEAD
-    HEAD = head
-
-
-async def write(address: str, seconds: float) -> tuple[int, float]:
-    """Let all collectors play; return episodes, and the share of their time in which they waited.
-
-    Each plays one episode at least, which the sampler awaits, however slow the machine is.
-    """
-    blocked, played = 0.0, 0
-    end = time.perf_counter() + seconds
-    rows, client = episode(), Client(address)
-    await client.open(TABLE_ROWS)
-
-    async def store(room: asyncio.Semaphore) -> None:
-        await client.store(rows, [STEPS])
-        HEAD.value = client.head
-        room.release()
-
-    async def play(number: int) -> None:
-        nonlocal blocked, played
-        room, storing = asyncio.Semaphore(AHEAD), set[asyncio.Task[None]]()
-        await asyncio.sleep(float(np.random.default_rng(number).random()) * STEPS * STEP_S)
-        while True:
-            await asyncio.sleep(STEPS * STEP_S)
-            asked = time.perf_counter()
-            await room.acquire()
-            blocked += time.perf_counter() - asked
-            storing.add(asyncio.create_task(store(room)))
-            played += 1
-            if time.perf_counter() >= end:
-                break
-        await asyncio.gather(*storing)
-
-    await asyncio.gather(*map(play, range(WRITERS)))
-    await client.close()
-    return played, blocked / (WRITERS * seconds)
-
-
-async def sample(address: str, seconds: float) -> tuple[int, float]:
-    """Draw minibatch after minibatch; return their number and the seconds that they took."""
-    client = ReplayClient(address, deadline_s=DEADLINE_S)
-    client.under(RUN_TERM)
-    drawn, started, end = 0, 0.0, float("inf")
-    while time.perf_counter() < end:
-        if not (head := HEAD.value):
-            await asyncio.sleep(STEP_S)
-            continue
-        if not drawn:
-            started = time.perf_counter()
-            end = started + seconds
-        wanted = Sample(
-            table=TABLE,
-            seed=1,
-            iteration=drawn,
-            tail=max(0, head - TABLE_ROWS // 2),
-            head=head,
-            size=BATCH,
-            draw=EpisodeDraw(length=LAYOUT.length, newest=5000),
-        )
-        await client.get_sample(sample_message(wanted), row_size=LAYOUT.row_size)
-        drawn += 1
-    await client.close()
-    return drawn, time.perf_counter() - started
-
-
-def alone(task: Callable[[str, float], Coroutine[Any, Any, T]], address: str, seconds: float) -> T:
-    """Do ``write`` or ``sample`` in a process of its own."""
-    return asyncio.run(task(address, seconds))
-
-
-async def serve(home: Path, seconds: float) -> JSON:
-    """Serve writers and a sampler for a while.
+async def waits(config: RunConfig, seconds: float) -> JSON:
+    """Let a container play and learn for a while, from the first block after its first update on.
 
     Args:
-        home: Directory of the service.
+        config: The run.
         seconds: Length of the measurement.
 
     Returns:
-        Numbers of episodes written and minibatches drawn, and the shares of their time in which
-        collectors could not go on (``blocked``) and in which the sampler waited while a block was
-        stored (``waited``).
+        Numbers of blocks and updates, and shares of the time: in which an actor had no step to
+        take between two blocks (``between``) or since its own episode had ended (``lockstep``), and
+        in which the learner took no update (``idle``).
     """
-    pacing = TimedPacing()
-    server = server_of(Store(home, sync=False), home, pacing)
-    address = await server.start("127.0.0.1:0")
-    loop, context = asyncio.get_running_loop(), multiprocessing.get_context("spawn")
-    head = context.Value("q", 0)
-    with ProcessPoolExecutor(2, context, initializer=share, initargs=(head,)) as pool:
-        writing = loop.run_in_executor(pool, alone, write, address, seconds)
-        sampling = loop.run_in_executor(pool, alone, sample, address, seconds)
-        (drawn, took_s), (played, blocked) = await sampling, await writing
-    await server.stop()
+    training = training_of(config)
+    spec, free = training.environment, training.collector.collection
+    assert isinstance(free, BlockCollection)
+    begun = free.begin(0)
+    training.collector.close()
+    (section,) = begun.publication.sections
+    heads = Heads(head_size_of(config, spec))
+    container = container_of(config, spec, number=0, heads=heads)
+    plays = ContainerPlay(container, config.containers, section=section, clock=time.monotonic)
+    player = block_player_of(config, spec)
+    blocks, playing_s, steps_s, began = 0, 0.0, 0.0, (0.0, 0.0, 0)
+
+    async def ignore(message: CollectorMessage) -> None:
+        """Hand nothing over: no other container is there."""
+
+    learning = asyncio.create_task(plays.learn(ignore))
+    with ThreadPoolExecutor(1) as pool:
+        timed = TimedPlayer(player, pool=pool, settings=config.controller)
+        for block in count():
+            terms, began_s = plays.terms(begun, oldest=0), time.monotonic()
+            if not began[0] and container.learner.updates:
+                began = began_s, plays.learning_s, container.learner.updates
+            if 0 < began[0] <= began_s - seconds and container.learner.updates > began[2]:
+                break
+            played = await timed.play(BlockKey(1, block), terms)
+            if began[0]:
+                took_s, lengths = time.monotonic() - began_s, played.outcomes.lengths
+                blocks, playing_s = blocks + 1, playing_s + took_s
+                steps_s += took_s * float(lengths.mean() / lengths.max())
+            plays.share(played, version=0)
+            learning.done() and learning.result()
+    learning_s, updates = plays.learning_s - began[1], container.learner.updates - began[2]
+    spent_s = began_s - began[0]
+    learning.cancel()
+    await asyncio.wait({learning})
+    player.close()
     return {
-        "episodes": played,
-        "blocked": blocked,
-        "minibatches": drawn,
-        "waited": pacing.waited_s / took_s,
+        "blocks": blocks,
+        "updates": updates,
+        "between": 1 - playing_s / spent_s,
+        "lockstep": (playing_s - steps_s) / spent_s,
+        "idle": max(0.0, 1 - learning_s / spent_s),  # the first update began earlier
     }
 
 
-def measure(seconds: float) -> JSON:
-    """Measure waits at a replay service in a directory of its own, which is removed.
-
-    Args:
-        seconds: Length of the measurement.
-    """
-    with tempfile.TemporaryDirectory(dir=".", prefix=".multi-queue-") as scratch:
-        return asyncio.run(serve(Path(scratch), seconds))
+def measured(config: RunConfig, seconds: float) -> JSON:
+    """Measure the waits of a container in this process; see ``waits``."""
+    return asyncio.run(waits(config, seconds))

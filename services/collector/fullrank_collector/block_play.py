@@ -110,6 +110,9 @@ class ContainerPlay:
         settings: The settings of containers.
         section: Section of the network that acts.
         clock: Monotonic seconds.
+
+    Attributes:
+        learning_s: Seconds that updates have taken.
     """
 
     def __init__(
@@ -127,7 +130,7 @@ class ContainerPlay:
         """The centraliser's parameters, as long as an update keeps them from being taken."""
         self._taken_at = self._published_at = -math.inf
         self._stored, self._updating = asyncio.Event(), False
-        self._divergence = 0.0
+        self._divergence = self.learning_s = 0.0
         container.trunk_version = -1  # a later term may have taken updates back
 
     def terms(self, newest: PlayTerms, *, oldest: int) -> PlayTerms:
@@ -200,7 +203,7 @@ class ContainerPlay:
 
     async def _update(self) -> BaseException | None:
         """Take one step, and return its error; a stream that ends meanwhile waits for its end."""
-        container = self._container
+        container, began_at = self._container, self._clock()
         arguments = container.minibatch()
         update = asyncio.ensure_future(asyncio.to_thread(container.step, *arguments))
         self._updating = True
@@ -209,6 +212,7 @@ class ContainerPlay:
         finally:
             await asyncio.wait({update})
             self._updating = False
+            self.learning_s += self._clock() - began_at
         if error := update.exception():
             log.warning("update_failed container=%d", container.number, exc_info=error)
             return error

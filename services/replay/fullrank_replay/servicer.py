@@ -226,20 +226,17 @@ class ReplayServicer:
         store: The tables.
         fence: Admits the controller that opened a table last.
         event_log: Records stored rows before they are acknowledged.
-        pacing: Orders the calls; None: a plain one.
 
     Attributes:
         ended: Set once a run has ended while no other is open.
     """
 
-    def __init__(
-        self, store: Store, fence: Fence, event_log: EventLog, *, pacing: Pacing | None = None
-    ) -> None:
+    def __init__(self, store: Store, fence: Fence, event_log: EventLog) -> None:
         self._store, self._fence, self._event_log = store, fence, event_log
         self.ended = asyncio.Event()
         for name, table in store.tables.items():
             event_log.append(Reopened(table=name, head=table.head))
-        self._pacing = pacing or Pacing()
+        self._pacing = Pacing()
         self._appends = Appends(store, fence, self._pacing, event_log)
         self._blocks = StagedBlocks(store, fence, self._appends)
         self._reads = Reads(store, self._pacing)

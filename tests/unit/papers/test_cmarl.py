@@ -26,7 +26,7 @@ from fullrank_papers.paper import Findings
 from fullrank_papers.virtual import CHANNELS
 
 SMOKE = replace(SCALES["smoke"], short="")
-QUIET = {"episodes": 9, "blocked": 0.001, "minibatches": 9, "waited": 0.02}
+QUIET = {"blocks": 9, "updates": 9, "between": 0.004, "lockstep": 0.005, "idle": 0.02}
 
 
 def course(won: float) -> dict[str, Any]:
@@ -129,8 +129,8 @@ def test_two_seeds_decide_nothing() -> None:
 @pytest.mark.parametrize(
     ("changed", "claim"),
     [
-        ({queues.WAITS: QUIET | {"waited": 0.06}}, "C9"),
-        ({queues.WAITS: QUIET | {"blocked": 0.011}}, "C9"),
+        ({queues.WAITS: QUIET | {"idle": 0.06}}, "C9"),
+        ({queues.WAITS: QUIET | {"lockstep": 0.0065}}, "C9"),
         ({queues.GROUPS: {"memory": 3.9, "fsync": 9.0}}, "C9"),
         ({paper.collection_name(3): {"episodes_per_s": 13.4}}, "C11"),
         (
