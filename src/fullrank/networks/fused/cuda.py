@@ -1,6 +1,7 @@
 """On CUDA: graphs of launches, replayed as one; updates that stay; copies that hold nothing up."""
 
 import gc
+import logging
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from threading import Lock
@@ -18,6 +19,8 @@ OnFixedBuffers: TypeAlias = Callable[[Callable[[], Tensor], Callable[[], None]],
 """A computation, given how to draw and to check, of which the tensors keep their addresses but for
 what is drawn, keys of noise or a minibatch, which is on the device and may be overwritten."""
 
+
+log = logging.getLogger(__name__)
 
 KEPT = 64
 """Most graphs of a ``Graphs``; what comes later is launched."""
@@ -40,7 +43,7 @@ class Graphs:
 
     Small networks take less time to compute than to launch: 8 agents of width 64 some 1,100
     kernels, most of them shorter than a launch. A graph has the kernels that were launched, and so
-    their bits. On other devices every call computes.
+    their bits. On other devices, and where a capture fails, every call computes.
 
     Args:
         device: Device of the computations.
@@ -51,6 +54,7 @@ class Graphs:
         self.captures = device.type == "cuda"
         self._captured: dict[Hashable, _Captured] = {}
         self._stream: torch.cuda.Stream | None = None
+        self._refused = False
 
     def run(
         self,
@@ -69,7 +73,7 @@ class Graphs:
                 each key.
             check_cancelled: Raises ``Cancelled`` to abandon the work; a graph cannot be abandoned.
         """
-        if not self.captures:
+        if not self.captures or self._refused:
             compute(lambda: draw().to(self._device), check_cancelled)
             return
         check_cancelled()
@@ -79,11 +83,19 @@ class Graphs:
                 noise = draw().to(self._device)
                 compute(noise.clone, check_cancelled)  # readies this thread's libraries
                 if len(self._captured) < KEPT:
-                    self._captured[key] = _Captured(compute, noise, self._capture(compute, noise))
+                    self._keep(key, compute, noise)
             return
         if captured.noise.numel():  # does not wait for the device
             captured.noise.copy_(draw().pin_memory(), non_blocking=True)
         captured.graph.replay()
+
+    def _keep(self, key: Hashable, compute: OnFixedBuffers, noise: Tensor) -> None:
+        """Keep the graph of a computation; where none can be made, all are launched from now on."""
+        try:
+            self._captured[key] = _Captured(compute, noise, self._capture(compute, noise))
+        except RuntimeError as error:  # launches have the same bits
+            self._refused = True
+            log.warning("not_captured device=%s reason=%s", self._device, error)
 
     def _capture(self, compute: OnFixedBuffers, noise: Tensor) -> torch.cuda.CUDAGraph:
         """Capture a computation without running it; graphs of a stream share memory.
