@@ -148,6 +148,7 @@ class COMA(OnPolicy):
         """Fill the derived columns of episodes, which go on with the likeliest actions."""
         episodes = [rows[place] for place in episodes_in(rows, layout.length)]
         last = np.cumsum([len(episode) for episode in episodes]) - 1
+        played = rows[last, layout.action].copy()
         steps = Steps(episodes, layout, device=next(nets.policy[0].parameters()).device, apart=True)
         with kernels.DEFAULT.selected(), torch.no_grad():
             for own in groups:
@@ -158,7 +159,7 @@ class COMA(OnPolicy):
                 columns = layout.action.start + np.array(agents)
                 rows[last[:, None], columns] = likeliest.cpu().numpy()
         OnPolicy.prepare(self, rows, nets, groups, layout)
-        rows[last, layout.action] = 0.0
+        rows[last, layout.action] = played
 
     @property
     def target_updates(self) -> int:

@@ -139,6 +139,27 @@ class AlgorithmLaws:
             found = [computed(algorithm, each, [unit]) for each in (own.rows, rows)]
             same(*found, cause="a unit reads more than its items of the minibatch")
 
+    def test_derived_columns_follow_from_their_episode_alone(self, subject: Subject) -> None:
+        """Whoever plays an episode, beside whichever others, derives the bits that audits do."""
+        algorithm, rows = subject.build(), subject.transitions()
+        layout, prepare = algorithm.problem.episodes, algorithm.prepare
+        if prepare is None:
+            assert layout is None or not layout.derived, "nothing fills the derived columns"
+            return
+        assert layout is not None, "only rows of whole episodes have derived columns"
+        rows[:, layout.entries.stop :] = 0.0
+        together = rows.copy()
+        prepare(together)
+        played = slice(layout.entries.stop)
+        assert together[:, played].tobytes() == rows[:, played].tobytes(), (
+            "it changes what was played"
+        )
+        for place in episodes_in(rows, layout.length):
+            alone = rows[place].copy()
+            prepare(alone)
+            beside = together[place].tobytes() == alone.tobytes()
+            assert beside, "derived columns depend on other episodes: evaluate each by itself"
+
     def test_sections_are_numbered_and_sized_as_their_views(self, subject: Subject) -> None:
         """Sections travel as flat float32 arrays."""
         algorithm = subject.build()
