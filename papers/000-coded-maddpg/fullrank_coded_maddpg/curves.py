@@ -11,13 +11,12 @@ from fullrank.common.types import Array, Interval
 from fullrank_coded_maddpg.learning import (
     CENTRALISED,
     EXACT,
-    INEXACT,
     PARAMETERS,
     name_of,
     panels,
     payload_panels,
 )
-from fullrank_coded_maddpg.published import EVERY, PublishedPanel, Wang21Scale
+from fullrank_coded_maddpg.published import EVERY, MATRIX, PublishedPanel, Wang21Scale
 from fullrank_papers import claims, pictures
 from fullrank_papers.cells import Results
 from fullrank_papers.claims import ClaimResult, Whose, by_samples, judge
@@ -162,7 +161,7 @@ def distances_table(runs: Results, scale: Wang21Scale) -> str:
     """Errors of updates decoded with ``vandermonde``."""
     rows = []
     for panel in panels(scale):
-        found = runs[f"{panel.name}-{INEXACT}-distance"]
+        found = runs[f"{panel.name}-{MATRIX}-distance"]
         errors = np.array(found["errors"])
         refused = f"{found['refused']} of {len(errors)}"
         rows.append([panel.name, f"{np.median(errors):.1e}", f"{errors.max():.1e}", refused])

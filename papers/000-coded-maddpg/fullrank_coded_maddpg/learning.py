@@ -40,6 +40,7 @@ from fullrank.wiring.training import training_of
 from fullrank_coded_maddpg.published import (
     AGENTS,
     LEARNERS,
+    MATRIX,
     PANELS,
     TASKS,
     PublishedPanel,
@@ -50,7 +51,6 @@ from fullrank_papers.runs import SETTINGS, configured
 
 CENTRALISED = "centralised"
 EXACT = ("uncoded", "mds", "random_sparse", "replication", "ldpc", "cyclic")
-INEXACT = "vandermonde"
 PARAMETERS = "parameters"
 PAYLOAD_TASKS = ("cooperative_navigation", "keep_away")
 EPISODES, EVALUATION_SEED = 200, 1000
@@ -89,10 +89,10 @@ def cells(scale: Wang21Scale) -> list[Cell]:
             for code in EXACT
             for seed in (seeds if code == "cyclic" else seeds[:1])
         ]
-        config = config_of(panel, scale, INEXACT, 0, scale.compared)
+        config = config_of(panel, scale, MATRIX, 0, scale.compared)
         runs.append(
             Cell(
-                name=f"{panel.name}-{INEXACT}-distance",
+                name=f"{panel.name}-{MATRIX}-distance",
                 settings={"run": settings_of(config)},
                 compute=partial(_distance, config),
             )
@@ -258,7 +258,7 @@ def _trained(config: RunConfig) -> JSON:
     algorithm = run.training.algorithm
     agents = len(algorithm.problem.units)
     with _condition_ignored():
-        matrix = make_code(INEXACT, rows=LEARNERS, units=agents, seed=0).matrix
+        matrix = make_code(MATRIX, rows=LEARNERS, units=agents, seed=0).matrix
     returns, errors = list[float | None](), list[float]()
     try:
         for iteration in run:

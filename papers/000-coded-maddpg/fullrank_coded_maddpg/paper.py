@@ -28,6 +28,7 @@ from fullrank_coded_maddpg import curves, decoding, learning, time_claims, timin
 from fullrank_coded_maddpg.published import (
     AGENTS,
     ALL_CODES,
+    MATRIX,
     PACKAGE,
     SCALES,
     TOTALLED,
@@ -77,7 +78,7 @@ def _processes(scale: Wang21Scale) -> Planned:
 def predicted(results: Results, source: str) -> TimeTable:
     """Times of the predicted cells of a source."""
     found = {}
-    for each in timing.settings():
+    for each in timing.settings(codes=(*ALL_CODES, MATRIX)):
         cell = results[f"predicted-{source}-{each.task.name}-{each.agents}"]
         if each.name in cell:
             found[each] = cell[each.name]

@@ -20,6 +20,8 @@ CODES = ("uncoded", "mds", "random_sparse", "replication", "ldpc")
 """Codes in the order of the table."""
 HEDGED = "hedged"
 """No code: all N learners, of which idle ones compute late units again."""
+MATRIX = "vandermonde"
+"""The paper's own matrix of MDS, of which every row has all units; ours has fewer in some."""
 ALL_CODES = (*CODES, "cyclic", "auto", HEDGED)
 """With ours."""
 EVERY = 250

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 
 from fullrank.codes import Code, codes, make_code
 from fullrank.codes.analysis import decodable_given_losses
-from fullrank_coded_maddpg.published import CODES, LEARNERS, TASKS, TOTALLED, Wang21Task
+from fullrank_coded_maddpg.published import CODES, LEARNERS, MATRIX, TASKS, TOTALLED, Wang21Task
 from fullrank_coded_maddpg.timing import ROWS, Setting
 from fullrank_papers.claims import ClaimResult, Strength, judge, untested
 
@@ -92,17 +92,14 @@ class _TaskTimes:
     @property
     def times(self) -> Mapping[str, Mapping[int, float]]:
         """Times by k of the paper's codes that were run for each k."""
-        found = {
-            code: {
-                k: self.measured[key]
-                for k in self.task.stragglers
-                if (key := (self.task.name, self.agents, code, k)) in self.measured
-            }
-            for code in CODES
-        }
-        return {
-            code: by_k for code, by_k in found.items() if len(by_k) == len(self.task.stragglers)
-        }
+        return {code: by_k for code in CODES if (by_k := self.by_k(code))}
+
+    def by_k(self, code: str) -> Mapping[int, float]:
+        """Times of a code by k; empty unless it was run for each k."""
+        keys = {k: (self.task.name, self.agents, code, k) for k in self.task.stragglers}
+        if not self.measured.keys() >= {*keys.values()}:
+            return {}
+        return {k: self.measured[key] for k, key in keys.items()}
 
     @property
     def delay(self) -> float:
@@ -186,7 +183,7 @@ def _dense_are_flat(row: _TaskTimes) -> list[str] | None:
 
 
 def _dense_pay(row: _TaskTimes) -> list[str] | None:
-    codes = [code for code in DENSE if row.alike(code)]
+    codes = [code for code in (*DENSE, MATRIX) if row.alike(code)]
     return _dense_delays(row, lambda k: k > row.spare, paid=1.0, codes=codes)
 
 
@@ -195,7 +192,7 @@ def _dense_delays(
 ) -> list[str] | None:
     """Evidence that MDS or sparse pay another number of delays at the chosen k."""
     ks = [k for k in row.task.stragglers[1:] if chosen(k)]
-    tested = [code for code in codes if code in row.times] if ks else []
+    tested = [code for code in codes if row.by_k(code)] if ks else []
     found = [text for code in tested for text in _unexpected(row, code, ks, paid=paid)]
     return found if tested else None
 
@@ -232,7 +229,7 @@ def made(code: str, agents: int) -> Code:
 
 def _unexpected(row: _TaskTimes, code: str, ks: Sequence[int], *, paid: float) -> list[str]:
     """Evidence that stragglers cost another number of delays than expected."""
-    by_k = row.times[code]
+    by_k = row.by_k(code)
     found = {k: (by_k[k] - by_k[0]) / row.delay for k in ks}
     return [
         f"{code} at k = {k} pays {delays:.2f} delays, not {paid:.2f}"

@@ -29,6 +29,7 @@ from fullrank_coded_maddpg.published import (
     CODES,
     HEDGED,
     LEARNERS,
+    MATRIX,
     TASKS,
     TOTALLED,
     Wang21Scale,
@@ -212,7 +213,8 @@ def predicted_cells() -> list[Cell | Later]:
 
 def _predicted_here(task: Wang21Task, agents: int, results: Results) -> Cell:
     slower = slower_here(task, agents, results)
-    return predicted("scaled", task, agents, machines_here(task, agents, results), slower=slower)
+    machines, codes = machines_here(task, agents, results), (*ALL_CODES, MATRIX)
+    return predicted("scaled", task, agents, machines, codes=codes, slower=slower)
 
 
 def machines_here(task: Wang21Task, agents: int, results: Results) -> ComputeTimes:
