@@ -201,16 +201,23 @@ def cells(scale: DmcafScale) -> list[Later]:
         for system in SYSTEMS
         if seed not in scale.seeds
     ]
+    poor = [
+        (name, system, seed, scale.learnt[name])
+        for name, more in scale.beside_coma.items()
+        for each, seeds in more.items()
+        for seed in seeds
+        for system in (each, COMA)
+    ]
     return [
         Later(
             name=_name(name, system, seed),
             needs=(length_name(name),),
             make=partial(
-                _course_cell, name, system, seed, _evaluations(scale, name, system, steps)
+                _course_cell, name, system, seed, _evaluations(scale, name, system, seed, steps)
             ),
             weight=(steps or scale.learnt[name] / 5) / 100,
         )
-        for name, system, seed, steps in (*whole, *timed)
+        for name, system, seed, steps in (*whole, *timed, *dict.fromkeys(poor))
     ]
 
 
@@ -233,14 +240,15 @@ def _course_cell(name: str, system: str, seed: int, asked: Evaluations, results:
     )
 
 
-def _evaluations(scale: DmcafScale, name: str, system: str, steps: int) -> Evaluations:
+def _evaluations(scale: DmcafScale, name: str, system: str, seed: int, steps: int) -> Evaluations:
     """Evaluations of a system, whose time counts where the paper tells its durations."""
+    timed = system != COMA and seed in (*scale.seeds, *_in_time(scale, name))
     until_s = scale.learnt[name] / scale.per_iteration * ITERATION_S
     return Evaluations(
         points=scale.points,
         episodes=scale.evaluated,
         until_steps=steps,
-        until_s=0.0 if system == COMA else until_s,
+        until_s=until_s if timed else 0.0,
     )
 
 
@@ -252,9 +260,11 @@ def channel(
     series: str,
     *,
     of: str = "return_mean",
+    seeds: Sequence[int] = (),
 ) -> Array:
-    """A channel of the evaluations of all seeds that judge a series, shape (seeds, points)."""
-    place, seeds = CHANNELS.index(of), scale.seeds if series == STEPS else _in_time(scale, name)
+    """A channel of the evaluations, shape (seeds, points), by default of all seeds of a series."""
+    place, own = CHANNELS.index(of), scale.seeds if series == STEPS else _in_time(scale, name)
+    seeds = seeds or own
     every = [results[_name(name, system, seed)][series] for seed in seeds]
     return np.array([[point[place] for point in points] for points in every], np.float64)
 
@@ -279,9 +289,9 @@ def _judged(
     said = "% of the largest return, over "
     sooner, in_time, ahead = list[ClaimResult](), list[ClaimResult](), dict[str, Array]()
     for name in maps:
-        areas = {system: _area(results, scale, name, system, STEPS) for system in LEARNERS}
+        areas = {system: _area(results, scale, name, system, STEPS) for system in SYSTEMS}
         times = {system: _area(results, scale, name, system, TIME) for system in SYSTEMS}
-        ahead |= {f"{name} {NAMES[each]}": areas[each] - areas[COMA] for each in SYSTEMS}
+        ahead |= {f"{name} {NAMES[each]}": _lead(results, scale, name, each) for each in SYSTEMS}
         claim = by_samples(
             D4.format(name),
             {f"{NAMES[each]} - Qmix": areas[each] - areas[first] for each in others},
@@ -305,10 +315,25 @@ def _judged(
     return [*sooner, poor, *in_time]
 
 
-def _area(results: Results, scale: DmcafScale, name: str, system: str, series: str) -> Array:
+def _area(
+    results: Results,
+    scale: DmcafScale,
+    name: str,
+    system: str,
+    series: str,
+    *,
+    seeds: Sequence[int] = (),
+) -> Array:
     """Mean returns of the runs that judge a series, % of the largest."""
-    area: Array = SHARE * channel(results, scale, name, system, series).mean(axis=1)
+    area: Array = SHARE * channel(results, scale, name, system, series, seeds=seeds).mean(axis=1)
     return area
+
+
+def _lead(results: Results, scale: DmcafScale, name: str, system: str) -> Array:
+    """Mean returns over steps above COMA's, % of the largest, by all seeds that tell of both."""
+    seeds = (*scale.seeds, *scale.beside_coma.get(name, {}).get(system, ()))
+    own, coma = (_area(results, scale, name, each, STEPS, seeds=seeds) for each in (system, COMA))
+    return own - coma
 
 
 def untrained(results: Results, seeds: Sequence[int], name: str) -> Array:

@@ -97,7 +97,7 @@ def reproduce(
     terminal.print(f"claims, tables and pictures: {page}", soft_wrap=True, highlight=False)
 
 
-MORE = {"more_ends", "more_timed", "more_swept", "more_curves", "in_time"}
+MORE = {"beside_coma", "more_ends", "more_timed", "more_swept", "more_curves", "in_time"}
 """Tables of a scale with more seeds of some runs."""
 
 
