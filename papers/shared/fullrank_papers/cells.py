@@ -2,8 +2,9 @@
 
 ``<directory>/cells.jsonl`` has a line for each: its name, result, settings, the rules of verdicts
 that were there before it, and a checksum.
-A damaged result, or one with other settings, is computed again. A setting that is only stored or
-only new does not count: settings come and go with a value that changes no run.
+A damaged result, or one with other settings, is computed again. A setting that is only stored does
+not count, nor does a new one with its default: settings come and go with a value that changes no
+run.
 """
 
 import gc
@@ -15,15 +16,19 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from enum import StrEnum, auto
+from functools import cache
+from inspect import signature
 from pathlib import Path
 from threading import Thread
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from threadpoolctl import threadpool_limits
 
+from fullrank.algorithms import algorithms
 from fullrank.common.durable import replace_text
 from fullrank.common.types import JSON
 from fullrank.config.tree import RunConfig, as_tables
+from fullrank.environments import environments
 from fullrank.host.process import keep_freed_pages, return_freed_pages
 from fullrank_papers.claims import RULES
 
@@ -186,13 +191,42 @@ def _needs(cell: Cell | Later) -> set[str]:
     return set(cell.needs) if isinstance(cell, Later) else set()
 
 
-def _alike(stored: JSON, now: JSON) -> bool:
-    """True if every setting that both have has the same value in both."""
+def _alike(stored: JSON, now: JSON, defaults: Any = None) -> bool:
+    """True if every setting that both have is the same, and every new one has its default.
+
+    Args:
+        stored: Settings of a stored result.
+        now: Settings of the cell.
+        defaults: Those of ``now``, where they are known, as of a run.
+    """
     if isinstance(stored, dict) and isinstance(now, dict):
-        return all(_alike(stored[key], now[key]) for key in stored.keys() & now.keys())
+        if (named := now.get("algorithm")) and "name" in named:
+            defaults = _defaults(named["name"], now["environment"]["name"])
+        known = defaults if isinstance(defaults, dict) else {}
+        return all(
+            _alike(stored[key], value, known.get(key))
+            if key in stored
+            else key in known and bool(known[key] == value)
+            for key, value in now.items()
+        )
     if isinstance(stored, list) and isinstance(now, list):
         return len(stored) == len(now) and all(map(_alike, stored, now))
     return bool(stored == now)
+
+
+@cache
+def _defaults(algorithm: str, environment: str) -> JSON:
+    """Settings of a run of which none is given."""
+    tables = as_tables(RunConfig())
+    for name, made in (
+        ("algorithm", algorithms.get(algorithm)),
+        ("environment", environments.get(environment)),
+    ):
+        parameters = signature(made).parameters.values()
+        given = {each.name: each.default for each in parameters if each.default is not each.empty}
+        tables[name] = {**tables[name], **given}
+    found: JSON = json.loads(json.dumps(tables, default=str))
+    return found
 
 
 def _checksum(stored: JSON) -> str:

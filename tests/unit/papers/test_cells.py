@@ -77,13 +77,28 @@ def test_a_damaged_line_is_computed_again_and_said_so(
     assert origins(cells, tmp_path) == [CellOrigin.KEPT] * 2
 
 
-def test_a_setting_that_only_one_side_has_does_not_count_and_one_that_changed_does(
+def test_settings_that_went_or_came_with_their_default_do_not_count(tmp_path: Path) -> None:
+    algorithm = {"name": "qmix", "hidden": 64}
+    run = {"environment": {"name": "smac_lite"}, "algorithm": algorithm, "old": 1}
+    cell = partial(counted, "a", [])
+    origins([cell(settings={"run": run})], tmp_path)
+    for settings, origin in (
+        (run | {"name": "", "algorithm": algorithm | {"td_errors": False}}, CellOrigin.KEPT),
+        ({"environment": {"name": "smac_lite"}, "algorithm": algorithm}, CellOrigin.KEPT),
+        (run | {"algorithm": algorithm | {"td_errors": True}}, CellOrigin.CHANGED),
+    ):
+        assert origins([cell(settings={"run": settings})], tmp_path) == [origin]
+
+
+def test_a_setting_that_changed_counts_and_so_does_a_new_one_without_a_known_default(
     tmp_path: Path,
 ) -> None:
     cell = partial(counted, "a", [])
     origins([cell(settings={"run": {"seed": 0, "old": 1}, "runs": [{"a": 1}]})], tmp_path)
     for settings, origin in (
-        ({"run": {"seed": 0, "mode": "new"}, "runs": [{"a": 1, "b": 2}]}, CellOrigin.KEPT),
+        ({"run": {"seed": 0}, "runs": [{"a": 1}]}, CellOrigin.KEPT),
+        ({"run": {"seed": 0}}, CellOrigin.KEPT),
+        ({"run": {"seed": 0}, "runs": [{"a": 1, "b": 2}]}, CellOrigin.CHANGED),
         ({"run": {"seed": 0}, "runs": [{"a": 2}]}, CellOrigin.CHANGED),
         ({"run": {"seed": 1}}, CellOrigin.CHANGED),
     ):

@@ -13,7 +13,7 @@ from fullrank_papers.claims import ClaimResult, Held, Whose
 from fullrank_papers.virtual import CHANNELS
 
 MAPS = {"3m": 10_000, "2s3z": 10_000}
-SCALE = replace(SCALES["standard"], seeds=(1, 2, 3), learnt=MAPS, in_time={})
+SCALE = replace(SCALES["standard"], seeds=(1, 2, 3), learnt=MAPS, in_time={}, beside_coma={})
 LETTERS = {Held.HELD: "H", Held.NOT_HELD: "N"}
 
 
