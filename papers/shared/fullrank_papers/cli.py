@@ -50,7 +50,8 @@ def reproduce(
     paper: Annotated[PaperName, typer.Argument(help="The paper.")],
     scale: Annotated[ScaleName, typer.Option("--scale", help="How much of it.")] = ScaleName.SMOKE,
     output: Annotated[
-        Path | None, typer.Option("--output", help="Default: papers/NNN-NAME/SCALE.")
+        Path | None,
+        typer.Option("--output", help="Default: papers/NNN-NAME/SCALE, with seeds SCALE-SEEDS."),
     ] = None,
     only: Annotated[
         str, typer.Option("--only", help="Parts, separated by commas; default: all of the paper.")
@@ -76,7 +77,8 @@ def reproduce(
     if seeds:
         sizes = seeded(sizes, _seeds(seeds))
     home = Path("papers") / chosen.folder
-    directory = output or home / scale
+    own = f"{scale}-{'-'.join(map(str, _seeds(seeds)))}" if seeds else str(scale)
+    directory = output or home / own
     make_directory(directory)
     terminal, planned = Terminal(), chosen.planned(sizes)
     for part, line in missing(planned, CellStore(directory)).items():
@@ -91,7 +93,7 @@ def reproduce(
             directory,
             parts=parts,
             done=done,
-            others=[home / other for other in chosen.scales if other != scale],
+            others=[home / other for other in chosen.scales if other != own],
             workers=usable_cores(),
         )
     terminal.print(f"claims, tables and pictures: {page}", soft_wrap=True, highlight=False)
