@@ -60,9 +60,9 @@ TITLES = {
     REAL: ("times-processes.png", "Measured on processes with emulated computing"),
 }
 """Pictures of times by source: file and title."""
-INPUTS = {PAPERS: (0, 1), HERE: (1,)}
-"""Places of the claims that a source assumes: it was solved from cells without stragglers, and k
-learners are late by t_s."""
+INPUTS = {PAPERS: (0, 1), HERE: (0, 1)}
+"""Places of the claims that a source assumes: cells without stragglers, solved or by their load of
+units, and that k learners are late by t_s."""
 MOST_LOST = 7
 """Numbers of stragglers k in the table of probabilities."""
 

@@ -25,6 +25,7 @@ from fullrank_papers.claims import (
     untested,
 )
 
+DURATIONS: Final = "durations of steps and updates"
 RATIO_TO_QMIX: Final = 4.0
 """The paper's abstract: 4 to 18 times; beside QMIX 4.5."""
 RATIO_TO_QPLEX: Final = 4.0
@@ -158,7 +159,9 @@ class _Judge:
         said = f"{ours.mean():.3f} and {theirs.mean():.3f} won" if ours.size else ""
         said += ", so that the ratio says little" * (not theirs.any())
         parts = {"": (ours - least * theirs).mean(axis=0)} if ours.size else {}
-        return by_samples(claim, parts, censored=[*missing, *without], said=said)
+        return by_samples(
+            claim, parts, censored=[*missing, *without], said=said, assuming=DURATIONS
+        )
 
     def learning(self, claim: str, first: str, second: str, *, each: bool = False) -> ClaimResult:
         """Judge whether one system learns faster than another, on the mean or each of the maps."""
@@ -168,7 +171,11 @@ class _Judge:
             dict(zip(self._scale.maps, leads, strict=True)) if each else {"": leads.mean(axis=0)}
         )
         return by_samples(
-            claim, parts if ours.size else {}, censored=missing, said="points of the win rate"
+            claim,
+            parts if ours.size else {},
+            censored=missing,
+            said="points of the win rate",
+            assuming=DURATIONS,
         )
 
     def actors(self) -> ClaimResult:
@@ -182,6 +189,7 @@ class _Judge:
             {"": ranks} if won.size else {},
             censored=missing,
             said="Spearman",
+            assuming=DURATIONS,
         )
 
 

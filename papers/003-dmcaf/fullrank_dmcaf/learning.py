@@ -177,6 +177,7 @@ FIGURE, EVERYWHERE = "Fig. 8", "everywhere"
 SHARE: Final = 5.0
 """Per cent of the largest return, 20, in a unit of returns."""
 D9: Final = "D9: in equal time AW learns {} sooner than Qmix, AWL than AW."
+DURATIONS = "durations solved from the paper's ratios"
 STEPS, TIME = "by_steps", "points"
 """Evaluations at equal distances of environment steps, and of virtual time."""
 
@@ -297,6 +298,7 @@ def _judged(
             {f"{NAMES[each]} - Qmix": areas[each] - areas[first] for each in others},
             said=f"{said}steps",
             whose=whose,
+            assuming=DURATIONS,
         )
         before = untrained(results, scale.seeds, name)
         sooner.append(_of_learners(claim, [areas[each] - before for each in SYSTEMS]))
@@ -308,10 +310,13 @@ def _judged(
             },
             said=f"{said}time",
             whose=Whose.OURS,
+            assuming=f"{DURATIONS}, and warm-ups of each system's own",
         )
         before = untrained(results, _in_time(scale, name), name)
         in_time.append(_of_learners(claim, [times[each] - before for each in SYSTEMS]))
-    poor = by_samples(D5.format(where), ahead, said=f"{said}steps, above COMA's", whose=whose)
+    poor = by_samples(
+        D5.format(where), ahead, said=f"{said}steps, above COMA's", whose=whose, assuming=DURATIONS
+    )
     return [*sooner, poor, *in_time]
 
 

@@ -149,6 +149,7 @@ def by_samples(
     unit: str = "seeds",
     whose: Whose = Whose.PAPER,
     said: str = "",
+    assuming: str = "",
 ) -> ClaimResult:
     """Held if every part's mean lies between two limits, not held if that of one lies outside.
 
@@ -161,6 +162,7 @@ def by_samples(
         unit: What the samples are.
         whose: Origin of the claim.
         said: More about the samples.
+        assuming: What they rest on, where they are simulated.
     """
     told = {name: _chances(values, low, high) for name, values in parts.items()}
     fails = 1.0 if censored else max((each[0] for each in told.values()), default=1.0)
@@ -177,11 +179,12 @@ def by_samples(
     if censored:
         texts.append(f"{len(censored)} censored: {some(censored)}")
     count = min((len(values) for values in parts.values()), default=0)
+    simulated = f", simulated, assuming {assuming}" if assuming else ""
     return ClaimResult(
         claim=claim,
         held=held,
         reason="; ".join(filter(None, texts)),
-        strength=Strength(f"95 % interval over {count} {unit}"),
+        strength=Strength(f"95 % interval over {count} {unit}{simulated}"),
         whose=whose,
         chance=chance,
     )
