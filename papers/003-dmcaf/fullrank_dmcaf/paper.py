@@ -111,7 +111,8 @@ DmcafFindings: TypeAlias = Findings[DmcafScale]
 
 def _cells(scale: DmcafScale) -> Planned:
     waits = waiting_cell(steps=scale.waits)
-    return [waits, *speed.cells(scale), *learning.memory_cells(scale), *learning.cells(scale)]
+    curves = [*learning.cells(scale), *learning.served_cells(scale)]
+    return [waits, *speed.cells(scale), *learning.memory_cells(scale), *curves]
 
 
 def judge_interfaces() -> ClaimResult:
@@ -147,6 +148,7 @@ def judged(found: DmcafFindings) -> Judgement:
         "Table I": [judge_interfaces()],
         "Table III and Fig. 7": speed.judge_speed(results, scale),
         **learning.judge_learning(results, scale),
+        "Fig. 8, by services": learning.judge_served(results, scale),
         "Fig. 9": [
             untested(
                 "D6: more environments earn more in MaCA (Fig. 9).",

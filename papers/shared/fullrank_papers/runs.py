@@ -2,7 +2,7 @@
 
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -35,8 +35,15 @@ def configured(
     return load(environ={}, options=options, overrides=overrides, topology=topology).check().config
 
 
-def observe(config: RunConfig) -> list[tuple[float, IterationRecord]]:
-    """Train on local services; return iterations with when each was seen, in seconds."""
+def observe(
+    config: RunConfig, *, told: Callable[[Path], None] = lambda run_dir: None
+) -> list[tuple[float, IterationRecord]]:
+    """Train on local services; return iterations with when each was seen, in seconds.
+
+    Args:
+        config: The run.
+        told: Takes the run directory once the services have ended.
+    """
     seen: list[tuple[float, IterationRecord]] = []
     with tempfile.TemporaryDirectory(prefix="fullrank-") as scratch:
         run_dir = Path(scratch)
@@ -49,4 +56,5 @@ def observe(config: RunConfig) -> list[tuple[float, IterationRecord]]:
                 committed = next(records)
                 seen += [(time.monotonic(), record) for record in committed]
                 time.sleep(WATCH_S)
+        told(run_dir)
     return seen
