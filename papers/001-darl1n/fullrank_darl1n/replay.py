@@ -24,8 +24,7 @@ from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import stream
 from fullrank.common.types import IntArray, UnitIndex
 from fullrank.environments.neighbourhood import Samples
-from fullrank.networks.fused.darl1n import UnitSampler
-from fullrank.networks.fused.network_group import NetworkGroup
+from fullrank.networks.fused.darl1n import Policies, UnitSampler
 from fullrank_darl1n.published import REPLAY
 
 
@@ -44,13 +43,19 @@ class ReplayedDARL1N(DARL1N):
         """Return the data mode: learners collect ``fresh`` transitions themselves."""
         return replace(DARL1N.data_mode(self), agent_steps=self.fresh)
 
-    def group_and_sampler(
-        self, environment: EnvironmentSpec, *, seed: int, device: str
-    ) -> tuple[NetworkGroup, UnitSampler]:
-        """Build the networks, and the sampler that draws from replays."""
-        small = replace(self, batch_size=self.fresh)
-        group, collect = DARL1N.group_and_sampler(small, environment, seed=seed, device=device)
-        return group, ReplaySampler(collect, size=self.batch_size, first=self.first, seed=seed)
+    @property
+    def hand_written(self) -> bool:
+        """Return True: the passes are those of DARL1N, on other transitions."""
+        return type(self) is ReplayedDARL1N
+
+    def sampler(
+        self, environment: EnvironmentSpec, policies: Policies, *, seed: int
+    ) -> UnitSampler:
+        """Build what draws from replays."""
+        collect = DARL1N.sampler(
+            replace(self, batch_size=self.fresh), environment, policies, seed=seed
+        )
+        return ReplaySampler(collect, size=self.batch_size, first=self.first, seed=seed)
 
 
 class UnitReplay:

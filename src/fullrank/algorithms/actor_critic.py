@@ -40,7 +40,6 @@ from fullrank.environments.base import ActionSpec
 from fullrank.networks.adam import Adam
 from fullrank.networks.fused.gradients import LossWeights, weigh
 from fullrank.networks.fused.mlp import mark_vanished
-from fullrank.networks.fused.unit_batch import STATISTICS
 from fullrank.networks.heads import Head, make_head
 from fullrank.networks.modules import views
 from fullrank.networks.parameters import GroupedParameters, ParameterGroup, roles
@@ -125,13 +124,18 @@ class ActorCritic(Hyperparameters, ABC):
         every = range(len(environment.agents))
         return [(role, k) for role in roles(self.networks(environment, agent)) for k in every]
 
-    def is_stated_by(self, base: type["ActorCritic"], environment: EnvironmentSpec) -> bool:
-        """Return whether losses are those of a class, and statistics those of hand-written passes.
+    @property
+    def hand_written(self) -> bool:
+        """Return whether hand-written passes restate this class; by default none do.
 
-        These know no networks that agents share.
+        A class that has such passes compares ``type(self)`` with itself: a subclass may override
+        any of the methods that they restate, and learns by autograd.
         """
-        alone = all(len(agents) == 1 for agents in self.groups(environment))
-        return alone and type(self).losses is base.losses and self.statistics() == STATISTICS
+        return False
+
+    def is_hand_written(self, environment: EnvironmentSpec) -> bool:
+        """Return whether updates are hand-written, which know no networks that agents share."""
+        return self.hand_written and all(len(agents) == 1 for agents in self.groups(environment))
 
     def parts(self) -> Parts | None:
         """Return the parts of a minibatch that are units; by default None, a unit is a group."""

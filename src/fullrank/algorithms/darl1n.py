@@ -31,6 +31,7 @@ Differences from the paper:
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -40,24 +41,33 @@ from torch import Tensor, nn
 from fullrank.algorithms.actor_critic import ActorCritic, loss_weights
 from fullrank.algorithms.base import EnvironmentSpec, layout_of, register
 from fullrank.algorithms.devices import device_of
-from fullrank.algorithms.groups import Networks, owner_of
+from fullrank.algorithms.groups import Networks, initial_parameters, owner_of
 from fullrank.algorithms.problem import DataMode
 from fullrank.algorithms.roles import Algorithm
 from fullrank.algorithms.transitions import Draws
 from fullrank.algorithms.updates import Statistics
 from fullrank.common.errors import ConfigError
-from fullrank.common.types import UnitIndex
+from fullrank.common.types import FloatArray, IntArray, UnitIndex
 from fullrank.environments.neighbourhood import (
+    AgentPolicy,
     MakeSamples,
     Samples,
     from_episodes,
     from_resets,
 )
 from fullrank.networks.fused.critic_input import CriticInput, critic_inputs
-from fullrank.networks.fused.darl1n import FusedDARL1N, NeighbourSampler, UnitSampler
+from fullrank.networks.fused.darl1n import (
+    Choose,
+    FusedDARL1N,
+    NeighbourSampler,
+    PerceptronPolicies,
+    Policies,
+    UnitSampler,
+)
 from fullrank.networks.fused.mlp import Clipper
 from fullrank.networks.fused.network_group import FusedActor, NetworkGroup, make_groups
 from fullrank.networks.fused.unit_batch import STATISTICS
+from fullrank.networks.heads import Head
 from fullrank.networks.modules import perceptron
 from fullrank.networks.parameters import GroupedParameters, ParameterGroup
 
@@ -144,11 +154,17 @@ class DARL1N(ActorCritic):
             agent_steps=self.batch_size,
         )
 
+    @property
+    def hand_written(self) -> bool:
+        """Return True; subclasses, which may compute otherwise, play and learn by their modules."""
+        return type(self) is DARL1N
+
     def make(self, environment: EnvironmentSpec, *, seed: int, device: str) -> Algorithm:
         """Build the roles, on hand-written kernels if these have the losses stated here."""
-        if not self.is_stated_by(DARL1N, environment):
+        if not self.is_hand_written(environment):
             return self.readable(environment, seed=seed, device=device)
-        group, sampler = self.group_and_sampler(environment, seed=seed, device=device)
+        group, policies = self.perceptrons(environment, seed=seed, device=device)
+        sampler = self.sampler(environment, policies, seed=seed)
         weights, independent = loss_weights(self), self.data == "independent"
         if independent:
             weights = replace(weights, clip_norm=None)
@@ -164,14 +180,26 @@ class DARL1N(ActorCritic):
 
     def readable(self, environment: EnvironmentSpec, *, seed: int, device: str) -> Algorithm:
         """Build the roles on the losses' autograd, the reference for the hand-written kernels."""
-        groups, where = self.groups(environment), device_of(device)
-        group, sampler = self.group_and_sampler(environment, seed=seed, device=device)
-        parameters = GroupedParameters([group], owner=owner_of(groups))
+        groups, where, agents = self.groups(environment), device_of(device), environment.agents
+        policies: Policies
+        if self.hand_written:
+            group, policies = self.perceptrons(environment, seed=seed, device=device)
+            parameters = GroupedParameters([group], owner=owner_of(groups))
+        else:
+            networks = partial(self.networks, environment)
+            parameters = initial_parameters(networks, groups, seed=seed, device=where)
+            nets = Networks(networks, groups, parameters)
+            policies = ModulePolicies(nets, self.head(agents[0].action, where), where)
+        sampler = self.sampler(environment, policies, seed=seed)
 
         def collect(unit: UnitIndex, key: tuple[int, ...]) -> Mapping[int, NeighbourTransitions]:
-            inputs, outputs = group.policy.inputs, group.policy.outputs
             return {
-                agent: NeighbourTransitions(sampler(agent, key), inputs, outputs, device=where)
+                agent: NeighbourTransitions(
+                    sampler(agent, key),
+                    agents[agent].observation_size,
+                    agents[agent].action.size,
+                    device=where,
+                )
                 for agent in groups[unit]
             }
 
@@ -179,10 +207,10 @@ class DARL1N(ActorCritic):
             environment, parameters, lambda rows: collect, seed=seed, device=where
         )
 
-    def group_and_sampler(
+    def perceptrons(
         self, environment: EnvironmentSpec, *, seed: int, device: str
-    ) -> tuple[NetworkGroup, UnitSampler]:
-        """Build the networks of all groups of agents, which have one shape, and the sampler.
+    ) -> tuple[NetworkGroup, PerceptronPolicies]:
+        """Build the networks of all groups of agents, which have one shape, and their policies.
 
         Samples hold whole observations.
         """
@@ -199,17 +227,24 @@ class DARL1N(ActorCritic):
             seed=seed,
         )
         rows = {agent: row for row, agents in enumerate(groups) for agent in agents}
-        return group, NeighbourSampler(
-            local,
+        return group, PerceptronPolicies(group, np.array([rows[k] for k in range(len(specs))]))
+
+    def sampler(
+        self, environment: EnvironmentSpec, policies: Policies, *, seed: int
+    ) -> UnitSampler:
+        """Build what makes the transitions of a unit, in which agents act by these policies."""
+        return NeighbourSampler(
+            environment.local(),
             WAYS[self.samples],
-            group,
-            rows=np.array([rows[agent] for agent in range(len(specs))]),
+            policies,
             batch_size=self.batch_size,
             seed=seed,
         )
 
     def clip_of(self, environment: EnvironmentSpec) -> Callable[[ParameterGroup, Tensor], None]:
         """Return a function that clips decoded gradients variable by variable, in place."""
+        if not self.hand_written:
+            return ActorCritic.clip_of(self, environment)
 
         def clip(group: ParameterGroup, gradient: Tensor) -> None:
             assert isinstance(group, NetworkGroup)
@@ -218,6 +253,34 @@ class DARL1N(ActorCritic):
             Clipper(views, views, norm=self.clip_norm).clip()
 
         return clip
+
+
+class ModulePolicies:
+    """Policies that are modules, which see an agent's rows by themselves.
+
+    Args:
+        nets: Networks at the broadcast parameters.
+        head: Makes actions of outputs.
+        device: Device of the networks.
+    """
+
+    def __init__(self, nets: Networks, head: Head, device: torch.device) -> None:
+        self.head, self._nets, self._device = head, nets, device
+
+    def player(self, choose: Choose, *, target: bool) -> AgentPolicy:
+        """Return what acts, one agent after another; see ``Policies``."""
+        policies = self._nets.target_policy if target else self._nets.policy
+
+        def act(agents: IntArray, observation: FloatArray) -> FloatArray:
+            found, order = list[FloatArray](), np.argsort(agents, kind="stable")
+            with torch.no_grad():
+                for agent in np.unique(agents):
+                    seen = torch.from_numpy(observation[agents == agent]).to(self._device)
+                    outputs = policies[agent](seen).t().unsqueeze(0).contiguous()
+                    found.append(choose(outputs)[0].t().cpu().numpy())
+            return np.concatenate(found)[np.argsort(order)]
+
+        return act
 
 
 class NeighbourTransitions:

@@ -194,14 +194,18 @@ class MADDPG(ActorCritic):
         described = ActorCritic.problem(self, environment)
         return replace(described, accelerated=self.is_hand_written(environment))
 
+    @property
+    def hand_written(self) -> bool:
+        """Return True; subclasses, which may compute otherwise, learn by autograd."""
+        return type(self) is MADDPG
+
     def is_hand_written(self, environment: EnvironmentSpec) -> bool:
         """Return whether updates are hand-written rather than computed by autograd.
 
-        These are for two hidden layers, the losses and statistics above, and without masks and
-        networks that agents share.
+        These are for two hidden layers, without masks and networks that agents share.
         """
-        stated = self.is_stated_by(MADDPG, environment) and not environment.masked
-        return stated and self.hidden_layers == FUSED_LAYERS
+        plain = self.hidden_layers == FUSED_LAYERS and not environment.masked
+        return plain and ActorCritic.is_hand_written(self, environment)
 
     def make(self, environment: EnvironmentSpec, *, seed: int, device: str) -> Algorithm:
         """Build all four roles, with hand-written updates where there are some."""

@@ -51,3 +51,8 @@ class MFAC(MADDPG):
         others = [pad(action[k], (0, widest - action[k].shape[1])) for k in action if k != i]
         mean = sum(others, action[i].new_zeros(len(action[i]), widest)) / max(len(agents) - 1, 1)
         return torch.cat([*observation, action[i], mean], 1)
+
+    @property
+    def hand_written(self) -> bool:
+        """Return True; subclasses, which may compute otherwise, learn by autograd."""
+        return type(self) is MFAC

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -133,6 +134,108 @@ def test_the_fused_kernel_of_darl1n_computes_its_losses(samples: str, data: str)
         losses = dict(stated.compute(nothing, range(4), iteration=3, row=row))
         for agent in range(4):
             assert_alike(config, kernel[agent], losses[agent], rtol=5e-5)
+
+
+def overriding(base: type[ActorCritic], **members: Any) -> Any:
+    """A class of one's own that overrides some members of a base."""
+    made = type("Mine", (base,), members)
+    return dataclass(frozen=True, slots=True, kw_only=True)(made)
+
+
+class CalledError(Exception):
+    """An overridden method was called."""
+
+
+def called(*_: Any, **__: Any) -> Any:
+    raise CalledError
+
+
+FORAGERS = tuple(make_environment("food_collection", agents=3, copies=1).agents)
+FORAGING = EnvironmentSpec(
+    agents=FORAGERS, neighbourhoods=lambda: make_neighbourhood("food_collection", agents=3)
+)
+"""Agents for any of the algorithms with hand-written passes."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "member"),
+    [
+        (MADDPG, "networks"),
+        (MADDPG, "critic_view"),
+        (MADDPG, "critic_inputs"),
+        (MADDPG, "modelled"),
+        (MADDPG, "head"),
+        (MADDPG, "losses"),
+        (MFAC, "networks"),
+        (MFAC, "critic_view"),
+        (MFAC, "head"),
+        (DARL1N, "networks"),
+        (DARL1N, "head"),
+        (DARL1N, "losses"),
+        (DARL1N, "sampler"),
+    ],
+)
+def test_what_a_subclass_overrides_is_called(kind: type[ActorCritic], member: str) -> None:
+    learner = overriding(kind, **{member: called})(batch_size=6, hidden=4)
+
+    def learn() -> None:
+        algorithm = learner.make(FORAGING, seed=SEED, device="cpu")
+        rows = np.zeros((6, FORAGING.layout.row_size), np.float32)
+        list(algorithm.gradients.compute(rows, [0], iteration=0))
+
+    with pytest.raises(CalledError):
+        learn()
+
+
+@pytest.mark.parametrize("kind", [MADDPG, MFAC, DARL1N])
+def test_a_subclass_plays_collects_and_learns_by_its_own_networks(kind: type[ActorCritic]) -> None:
+    class Loud(nn.Module):
+        """Prefers one action, whatever is observed, and tells that it was asked."""
+
+        def __init__(self, inputs: int, outputs: int) -> None:
+            super().__init__()
+            self.preference = nn.Parameter(10.0 * torch.arange(outputs, dtype=torch.float32))
+            self.scale = nn.Parameter(torch.zeros(inputs))
+
+        def forward(self, seen: Tensor) -> Tensor:
+            asked.append(len(seen))
+            return self.preference + (seen * self.scale).sum(1, keepdim=True)
+
+    def networks(self: Any, environment: EnvironmentSpec, agent: int) -> Mapping[str, nn.Module]:
+        own = environment.agents[agent]
+        return {
+            **kind.networks(self, environment, agent),
+            "policy": Loud(own.observation_size, own.action.size),
+        }
+
+    asked = list[int]()
+    learner = overriding(kind, networks=networks)(batch_size=6, hidden=4)
+    algorithm = learner.make(FORAGING, seed=SEED, device="cpu")
+    assert algorithm.problem.sections == learner.problem(FORAGING).sections
+    observed = sum(agent.observation_size for agent in FORAGERS)
+    greedy, _ = algorithm.actor.act_greedily(np.ones((2, observed), np.float32), ())
+    choices = np.split(greedy, len(FORAGERS), axis=1)
+    assert all((own.argmax(1) == own.shape[1] - 1).all() for own in choices)
+    assert asked == [2] * len(FORAGERS)
+    rows = np.zeros((6, FORAGING.layout.row_size), np.float32)
+    list(algorithm.gradients.compute(rows, [0], iteration=0))
+    assert len(asked) >= len(FORAGERS) + 4, "it learns, and plays or computes targets, otherwise"
+
+
+def test_decoded_gradients_of_a_subclass_are_clipped_by_its_own_variables() -> None:
+    def networks(self: Any, environment: EnvironmentSpec, agent: int) -> Mapping[str, nn.Module]:
+        own = DARL1N.networks(self, environment, agent)
+        return {**own, "policy": nn.Linear(environment.agents[agent].observation_size, 5)}
+
+    learner = overriding(DARL1N, networks=networks)(
+        batch_size=6, hidden=4, data="independent", clip_norm=1e-3
+    )
+    algorithm = learner.make(FORAGING, seed=SEED, device="cpu")
+    before = algorithm.parameters.view(0).copy()
+    targets = np.ones((len(FORAGERS), algorithm.problem.vector_size), np.float32)
+    statistics = algorithm.optimiser.step(targets)
+    assert statistics["grad_norm/0"] > 1.0
+    assert (algorithm.parameters.view(0) != before).all()
 
 
 CHOOSING = tuple(agent for agent in AGENTS if isinstance(agent.action, Discrete))

@@ -5,7 +5,7 @@ The losses are those of ``fullrank.algorithms.darl1n``; tests compare it with th
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from fullrank.networks.fused.mlp import Activations, Mlp, backward, forward, upp
 from fullrank.networks.fused.network_group import NetworkGroup
 from fullrank.networks.fused.products import batched_product
 from fullrank.networks.fused.unit_batch import UnitBatch
+from fullrank.networks.heads import Head
 from fullrank.networks.parameters import aligned
 
 MOST = 208
@@ -35,6 +36,43 @@ MOST = 208
 UnitSampler: TypeAlias = Callable[[UnitIndex, tuple[int, ...]], Samples]
 """Makes an agent's transitions; every draw is keyed by the iteration, or iteration and row."""
 
+Choose: TypeAlias = Callable[[Tensor], Tensor]
+"""Maps outputs to actions, both of shape (pieces, entries, rows of a piece)."""
+
+
+class Policies(Protocol):
+    """The policies of all agents, and their target policies."""
+
+    head: Head
+    """Makes actions of outputs."""
+
+    def player(self, choose: Choose, *, target: bool) -> AgentPolicy:
+        """Return what acts by the policies, or by the target ones, and a choice of actions."""
+
+
+class PerceptronPolicies:
+    """Policies that are perceptrons of one shape.
+
+    Args:
+        group: Networks of all agents.
+        rows: Row of each agent's networks in the group.
+    """
+
+    def __init__(self, group: NetworkGroup, rows: IntArray) -> None:
+        self.head, self._group, self._rows = group.head, group, rows
+
+    def player(self, choose: Choose, *, target: bool) -> AgentPolicy:
+        """Return what acts, all agents in one call; see ``Policies``."""
+        policy, rows = self._group.policy, self._group.rows
+        own = (rows.target if target else rows.online)[:, policy.start : policy.end]
+        apart = Mlp(0, policy.inputs, policy.hidden, policy.outputs)
+
+        def act(agents: IntArray, observation: FloatArray) -> FloatArray:
+            with torch.inference_mode():
+                return act_individually(apart, own, agents, observation, choose, rows=self._rows)
+
+        return act
+
 
 class NeighbourSampler:
     """Collect an agent's transitions with the broadcast policies and target policies.
@@ -42,8 +80,7 @@ class NeighbourSampler:
     Args:
         world: Simulator of an agent's neighbourhood.
         make_samples: Collects single steps, or the steps of whole episodes.
-        group: Networks of all agents.
-        rows: Row of each agent's networks in the group.
+        policies: Policies of all agents.
         batch_size: B, transitions per agent.
         seed: The run's seed.
     """
@@ -52,14 +89,12 @@ class NeighbourSampler:
         self,
         world: NeighbourhoodWorld,
         make_samples: MakeSamples,
-        group: NetworkGroup,
+        policies: Policies,
         *,
-        rows: IntArray,
         batch_size: int,
         seed: int,
     ) -> None:
-        self._world, self._make_samples, self._group = world, make_samples, group
-        self._rows = rows
+        self._world, self._make_samples, self._policies = world, make_samples, policies
         self._batch_size, self._seed = batch_size, seed
 
     def __call__(self, agent: UnitIndex, key: tuple[int, ...]) -> Samples:
@@ -75,29 +110,18 @@ class NeighbourSampler:
 
     def _act_of(self, agent: UnitIndex, key: tuple[int, ...]) -> AgentPolicy:
         """Return the exploring policies for collecting the agent's transitions."""
-        head, generator = self._group.head, stream(self._seed, "local_action", *key, agent)
-        return self._player(self._group.rows.online, lambda out: head.explore(out, generator))
+        head, generator = self._policies.head, stream(self._seed, "local_action", *key, agent)
+        return self._policies.player(lambda out: head.explore(out, generator), target=False)
 
     def _act_next_of(self, agent: UnitIndex, key: tuple[int, ...]) -> AgentPolicy:
         """Return the target policies for the agent's transitions."""
-        head, generator = self._group.head, stream(self._seed, "target_action", *key, agent)
+        head, generator = self._policies.head, stream(self._seed, "target_action", *key, agent)
 
         def sample(outputs: Tensor) -> Tensor:
             (noise,) = torch.from_numpy(head.draw([generator], tuple(outputs.shape)))
             return head.sample(outputs, noise.to(outputs.device))
 
-        return self._player(self._group.rows.target, sample)
-
-    def _player(self, rows: Tensor, choose: Callable[[Tensor], Tensor]) -> AgentPolicy:
-        policy = self._group.policy
-        own = rows[:, policy.start : policy.end]
-        apart = Mlp(0, policy.inputs, policy.hidden, policy.outputs)
-
-        def act(agents: IntArray, observation: FloatArray) -> FloatArray:
-            with torch.inference_mode():
-                return act_individually(apart, own, agents, observation, choose, rows=self._rows)
-
-        return act
+        return self._policies.player(sample, target=True)
 
 
 def act_individually(
@@ -105,7 +129,7 @@ def act_individually(
     parameters: Tensor,
     who: IntArray,
     observation: FloatArray,
-    choose: Callable[[Tensor], Tensor],
+    choose: Choose,
     *,
     rows: IntArray,
 ) -> FloatArray:
