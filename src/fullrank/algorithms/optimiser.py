@@ -353,7 +353,7 @@ class SumOptimiser(GroupedOptimiser):
     ) -> Tensor:
         """Step the networks of a group along its sum; returns the norm of the gradient."""
         scale = self._scale * self._parameters.factor(number)
-        whole = self._gradient(group, target).to(torch.float64) / scale
+        whole = self.gradient(number, target).to(torch.float64) / scale
         norm = squares(whole).sqrt()
         whole *= (self._clip_norm / (norm + 1e-6)).clamp_max(1.0)
         gradient = whole.to(torch.float32)[None]
@@ -374,8 +374,9 @@ class SumOptimiser(GroupedOptimiser):
             group.changed()
         return norm
 
-    def _gradient(self, group: ParameterGroup, target: Tensor) -> Tensor:
-        """Return the scaled gradient of a sum, which is 0 at averages."""
+    def gradient(self, number: int, target: Tensor) -> Tensor:
+        """Return the scaled gradient of the sum of a group, by number; it is 0 at averages."""
+        group = self._parameters.groups[number]
         gradient = target[: group.size]
         for own in self._averaged(group):
             gradient = gradient.clone()
@@ -384,7 +385,7 @@ class SumOptimiser(GroupedOptimiser):
 
     def _told(self, number: int, group: ParameterGroup, target: Tensor) -> dict[str, float]:
         """Fit a group's exponent, and return the statistics that follow its gradient."""
-        gradient, entries = self._gradient(group, target), target[group.size :].cpu().numpy()
+        gradient, entries = self.gradient(number, target), target[group.size :].cpu().numpy()
         statistics, units = self._entries.sums(entries), self._entries.clamped_units(entries)
         self.fit(number, gradient, exceeded=units > 0)
         if units:

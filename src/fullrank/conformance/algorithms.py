@@ -22,11 +22,14 @@ from fullrank.conformance.subjects import (
     coded,
     companies,
     computed,
+    declared,
     differing,
+    draws,
     random_updates,
     same,
     sections_of,
     state_of,
+    sums,
     trained,
     units_of,
 )
@@ -34,6 +37,7 @@ from fullrank.environments import AgentSpec, Continuous, Discrete
 from fullrank.local import LocalRun
 from fullrank.replay.episodes import episodes_in
 from fullrank.replay.items import rows_of_items, spread
+from fullrank.training.block_player import acting_sections
 
 IMPURE = (
     "an update may depend on parameters, minibatch, seed and iteration alone: take random numbers "
@@ -159,6 +163,43 @@ class AlgorithmLaws:
             prepare(alone)
             beside = together[place].tobytes() == alone.tobytes()
             assert beside, "derived columns depend on other episodes: evaluate each by itself"
+
+    def test_derived_columns_read_no_network_beyond_those_that_play(self, subject: Subject) -> None:
+        """A collector has the networks that act and those of ``prepared_by``; others are NaN."""
+        source, collector, rows = subject.build(), subject.build(), subject.transitions()
+        if source.prepare is None or collector.prepare is None:
+            return
+        sent = acting_sections(source)
+        for section in collector.problem.sections:
+            if section.id not in sent:
+                collector.parameters.view(section.id)[:] = np.nan
+        collector.parameters.written()
+        found = rows.copy()
+        source.prepare(rows)
+        collector.prepare(found)
+        assert found.tobytes() == rows.tobytes(), (
+            "it derives columns from a network that `prepared_by` does not name"
+        )
+
+    def test_micro_batches_add_up_to_the_update_of_the_minibatch(self, subject: Subject) -> None:
+        """The number of units is no hyperparameter of what is learned."""
+        if subject.collects or not hasattr(subject.config(), "micro_batches"):
+            return
+        few, many = (subject.of(micro_batches=count).build() for count in (1, 3))
+        if few.problem.unit_sizes[0] != many.problem.unit_sizes[0]:
+            few = subject.of(micro_batches=2).build()  # a whole update may be clipped and a mean
+        rows = subject.transitions()
+        if few.prepare is not None:
+            few.prepare(rows)
+        if draws(many, rows):
+            return  # micro-batches have draws of their own
+        for (one, unclamped), (other, also) in zip(sums(few, rows), sums(many, rows), strict=True):
+            apart, whole = (np.abs(each)[unclamped & also] for each in (one - other, one))
+            assert apart.max(initial=0.0) <= 1e-4 * whole.max(initial=0.0), (
+                "the sum of the micro-batches depends on their number: divide by counts of the "
+                "whole minibatch (`whole.count`, `whole.acted`, `batch.steps`, `batch.weight`), "
+                "not by those of the unit"
+            )
 
     def test_sections_are_numbered_and_sized_as_their_views(self, subject: Subject) -> None:
         """Sections travel as flat float32 arrays."""
@@ -384,14 +425,20 @@ class AlgorithmLaws:
             assert found == committed, f"with code.name = {name!r} updates differ: {IMPURE}"
             assert run.parameter_digest() == reference.parameter_digest(), name
 
-    def test_what_is_recorded_is_finite_and_has_steady_names(self, subject: Subject) -> None:
-        """Charts have one curve for each name."""
+    def test_what_is_recorded_is_finite_and_has_the_declared_names_throughout(
+        self, subject: Subject
+    ) -> None:
+        """Charts have one curve for each name, or one for each group."""
         iterations = LocalRun(trained(subject), coded=False).train()
         for each in iterations:
             lost = [name for name, value in each.statistics.items() if not isfinite(value)]
             assert not lost, f"iteration {each.iteration}: {', '.join(lost)} is not finite"
         own = [{n for n in each.statistics if "return" not in n} for each in iterations[1:]]
         assert all(names == own[0] for names in own)
+        found = iterations[-1].statistics
+        curves = {*found, *(name.rpartition("/")[0] for name in found)}
+        missing = [name for name in declared(subject) if name not in curves]
+        assert not missing, f"{', '.join(missing)}: declared, but the optimiser records none"
 
 
 def check_company(algorithm: Algorithm, rows: FloatArray) -> list[dict[int, bytes]]:

@@ -1,11 +1,14 @@
 """Subjects of the laws of algorithms: teams, minibatches, updates, and short runs of training."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
 from fullrank.algorithms import (
     Algorithm,
@@ -15,10 +18,12 @@ from fullrank.algorithms import (
     environment_spec,
 )
 from fullrank.algorithms.base import layout_of
+from fullrank.algorithms.optimiser import SumOptimiser
 from fullrank.algorithms.problem import Problem
-from fullrank.codes.targets import target_sizes
+from fullrank.algorithms.updates import Entries
+from fullrank.codes.targets import LIMIT, target_sizes
 from fullrank.common.errors import CodeError, ConfigError
-from fullrank.common.types import FloatArray, UnitIndex
+from fullrank.common.types import BoolArray, FloatArray, UnitIndex
 from fullrank.common.updates import GRID
 from fullrank.config import RunConfig, load
 from fullrank.config.code import code_of
@@ -26,6 +31,7 @@ from fullrank.config.tree import PluginSettings
 from fullrank.environments import AgentSpec, Continuous, Discrete, MultiDiscrete, make_environment
 from fullrank.environments.base import ActionSpec
 from fullrank.local import LocalRun
+from fullrank.networks.parameters import EXPONENT
 from fullrank.replay.episodes import NO_ACTION
 from fullrank.replay.layout import Layout
 
@@ -117,6 +123,10 @@ class Subject:
         return algorithms.build(
             self.name, **{key: value for key, value in wanted.items() if key not in sized}
         )
+
+    def of(self, **settings: Any) -> "Subject":
+        """Return the same with other settings."""
+        return replace(self, settings={**self.settings, **settings})
 
     @cached_property
     def collects(self) -> bool:
@@ -221,6 +231,31 @@ def computed(
     }
 
 
+def draws(algorithm: Algorithm, rows: FloatArray) -> bool:
+    """Return whether updates depend on the iteration, as those that draw random numbers do."""
+    units = units_of(algorithm)
+    first, second = (computed(algorithm, rows, units, iteration=each) for each in (5, 6))
+    return bool(differing(first, second))
+
+
+def sums(algorithm: Algorithm, rows: FloatArray) -> Iterator[tuple[NDArray[np.float64], BoolArray]]:
+    """Yield the sum of each group's gradients, and where no unit was clamped."""
+    problem, found = algorithm.problem, dict[tuple[int, ...], list[FloatArray]]()
+    sizes = Counter[tuple[int, ...]]()
+    for section in problem.sections:
+        if not section.role.startswith("target_") and section.role != EXPONENT:
+            sizes[section.agents] += section.size
+    for unit, update in algorithm.gradients.compute(rows, units_of(algorithm), iteration=5):
+        agents = problem.units[unit].agents
+        found.setdefault(agents, []).append(update[: sizes[agents]].copy())
+    for number, agents in enumerate(sizes):
+        every = np.array(found[agents], np.float64)
+        whole, unclamped = every.sum(0), np.all(np.abs(every) < LIMIT, axis=0)
+        if isinstance(algorithm.optimiser, SumOptimiser):  # its sums may hold moments, too
+            whole = algorithm.optimiser.gradient(number, torch.from_numpy(whole)).numpy()
+        yield whole, unclamped
+
+
 def companies(count: int, *, seed: int) -> Iterator[list[UnitIndex]]:
     """Yield units in company of every size and in random order."""
     generator = np.random.default_rng(seed)
@@ -293,6 +328,14 @@ def trained(subject: Subject) -> RunConfig:
         else:
             return checked
     raise ConfigError(f"{subject.name} refuses every environment; {'; '.join(refusals)}")
+
+
+def declared(subject: Subject) -> Sequence[str]:
+    """Return the names of statistics that ``statistics`` or ``entries`` declares."""
+    config: Any = subject.config()
+    if isinstance(entries := getattr(config, "entries", None), Entries):
+        return entries.names
+    return config.statistics() if hasattr(config, "statistics") else ()
 
 
 def coded(reference: RunConfig, problem: Problem, code: str) -> RunConfig | None:
