@@ -31,7 +31,7 @@ from fullrank.algorithms.base import EnvironmentSpec
 from fullrank.algorithms.devices import device_of
 from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.optimiser import SumOptimiser
-from fullrank.algorithms.trajectories import ENTRIES, Trajectories
+from fullrank.algorithms.trajectories import Trajectories
 from fullrank.algorithms.updates import Statistics
 from fullrank.algorithms.values import ValueLearner, rule_of
 from fullrank.common.types import FloatArray
@@ -116,7 +116,7 @@ class ContainerLearner:
         self._optimiser = SumOptimiser(
             self._parameters,
             rule_of(learner),
-            entries=ENTRIES,
+            entries=learner.entries,
             scale=1.0,
             clip_norm=learner.clip_norm,
             target_every=learner.target_every,
@@ -174,7 +174,7 @@ class ContainerLearner:
             computed = torch.autograd.grad(loss, [parameter for parameter, _ in variables])
         for part, (_, out) in zip(computed, variables, strict=True):
             out.copy_(part)
-        update = np.concatenate([gradient.cpu().numpy(), ENTRIES.of(shares)])
+        update = np.concatenate([gradient.cpu().numpy(), self._learner.entries.of(shares)])
         statistics = self._optimiser.step(update[None])
         self.updates += 1
         return statistics if apart is None else {**statistics, "divergence": apart.item()}

@@ -189,7 +189,7 @@ class PQN(ActionValues):
             optimiser=SumOptimiser(
                 nets.parameters,
                 Adam(learning_rate=self.learning_rate, target_rate=0.0),
-                entries=ENTRIES,
+                entries=self.entries,
                 scale=SCALE,
                 clip_norm=self.clip_norm,
                 target_every=1,

@@ -148,7 +148,7 @@ class ValueLearner(ActionValues):
             optimiser=SumOptimiser(
                 nets.parameters,
                 rule_of(self),
-                entries=ENTRIES,
+                entries=self.entries,
                 scale=SCALE,
                 clip_norm=self.clip_norm,
                 target_every=self.target_every,

@@ -1,6 +1,6 @@
 """Losses and gradients of QMIX, VDN and IQL against recordings of PyMARL's learner."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,11 @@ import torch
 from fullrank.algorithms import Algorithm, EnvironmentSpec
 from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.iql import IQL
+from fullrank.algorithms.pqn import PQN
 from fullrank.algorithms.problem import Unit
 from fullrank.algorithms.qmix import QMIX
 from fullrank.algorithms.trajectories import ENTRIES, SCALE, Trajectories, ValueActor, best_values
+from fullrank.algorithms.updates import Entries, Statistics
 from fullrank.algorithms.values import ValueLearner
 from fullrank.algorithms.vdn import VDN
 from fullrank.common.errors import ConfigError
@@ -148,6 +150,68 @@ def test_the_step_returns_the_statistics_that_pymarl_logs(
     }
     assert set(expected) == {"loss", "grad_norm", "td_error_abs", "q_taken_mean", "target_mean"}
     assert statistics == pytest.approx(expected, rel=1e-5)
+
+
+FEWER = Entries(("spread", "error"), marking="spread")
+MORE = Entries(tuple(f"part_{number}" for number in range(6)), marking="part_4")
+
+
+def own_losses(
+    entries: Entries, losses: Mapping[str, torch.Tensor]
+) -> tuple[Mapping[str, torch.Tensor], Statistics]:
+    """The losses of a learner, and statistics of other names: 0, 1, ... of each unit."""
+    return losses, {name: float(place) for place, name in enumerate(entries.names)}
+
+
+class FewerOfVDN(VDN):
+    entries = FEWER
+
+    def losses(
+        self, nets: Networks, batch: Trajectories
+    ) -> tuple[Mapping[str, torch.Tensor], Statistics]:
+        return own_losses(self.entries, VDN.losses(self, nets, batch)[0])
+
+
+class MoreOfVDN(FewerOfVDN):
+    entries = MORE
+
+
+class FewerOfPQN(PQN):
+    entries = FEWER
+
+    def losses(
+        self, nets: Networks, batch: Trajectories
+    ) -> tuple[Mapping[str, torch.Tensor], Statistics]:
+        return own_losses(self.entries, PQN.losses(self, nets, batch)[0])
+
+
+class MoreOfPQN(FewerOfPQN):
+    entries = MORE
+
+
+@pytest.mark.parametrize("paid", [1.0, 1e6])
+@pytest.mark.parametrize("kind", [FewerOfVDN, MoreOfVDN, FewerOfPQN, MoreOfPQN])
+def test_a_subclass_has_statistics_of_its_own_and_marks_its_clamped_units(
+    kind: type[VDN | PQN], paid: float
+) -> None:
+    built = kind(batch_size=6, micro_batches=3, hidden=8)
+    algorithm = built.make(ENVIRONMENT, seed=0, device="cpu")
+    layout = algorithm.problem.episodes
+    assert layout is not None
+    rows = layout.synthetic(np.random.default_rng(0), 6)
+    rows[:, layout.reward] *= paid
+    if algorithm.prepare is not None:
+        algorithm.prepare(rows)
+    units = algorithm.gradients.compute(rows, range(3), iteration=0)
+    total = np.sum([update.astype(np.float64) for _, update in units], axis=0)
+    told = dict(algorithm.optimiser.step(total.astype(np.float32)[None]))
+    clamped = told.pop("clamped/agent", 0.0)
+    assert clamped == (3.0 if paid > 1.0 else 0.0)
+    expected = {name: 3.0 * place for place, name in enumerate(built.entries.names)}
+    if clamped:
+        del expected[built.entries.marking]
+    assert {name: told[name] for name in told if name in built.entries.names} == expected
+    assert told.keys() - expected.keys() <= {"grad_norm", "learning_rate"}
 
 
 def test_returns_equal_a_loop_over_steps() -> None:

@@ -1,11 +1,13 @@
 """A container: what it learns, what it only reads, what it hands over and what it keeps."""
 
+from collections.abc import Mapping
 from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
 from tests.conformance.pretended_device import DEVICE, pretended_device
+from torch import Tensor
 
 from fullrank.algorithms import EnvironmentSpec
 from fullrank.algorithms.action_values import episode_layout
@@ -14,6 +16,7 @@ from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.qmix import QMIX
 from fullrank.algorithms.qplex import QPLEX
 from fullrank.algorithms.trajectories import Trajectories
+from fullrank.algorithms.updates import Entries, Statistics
 from fullrank.algorithms.values import ValueLearner
 from fullrank.algorithms.vdn import VDN
 from fullrank.common.errors import InvalidContribution
@@ -95,6 +98,24 @@ def test_an_update_on_a_device_reads_no_memory_of_the_host_and_has_no_tf32(
         learner, other = learner_of(name, device=DEVICE), learner_of(name, seed=1)
         learner.update(np.concatenate(played(8)), [other.head])
     assert learner.updates == 1
+
+
+class Named(VDN):
+    entries = Entries(("loss",))
+
+    def losses(
+        self, nets: Networks, batch: Trajectories
+    ) -> tuple[Mapping[str, Tensor], Statistics]:
+        return VDN.losses(self, nets, batch)[0], {"loss": 7.0}
+
+
+def test_a_learner_s_own_statistics_are_those_of_its_containers() -> None:
+    learner = ContainerLearner(
+        Named(batch_size=8, hidden=8), ENVIRONMENT, diversity=None, seed=0, device="cpu"
+    )
+    statistics = learner.update(np.concatenate(played(8)), [])
+    assert statistics["loss"] == 7.0
+    assert "td_error_abs" not in statistics
 
 
 @pytest.mark.parametrize("name", LEARNERS)
