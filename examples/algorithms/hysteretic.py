@@ -11,15 +11,18 @@ so that a low reward, which another agent may have caused, lowers a value slowly
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from fullrank.algorithms import EnvironmentSpec, register
 from fullrank.algorithms.groups import Networks
-from fullrank.algorithms.trajectories import Trajectories, best_actions, shares_of
-from fullrank.algorithms.updates import Statistics
+from fullrank.algorithms.trajectories import Trajectories, best_actions
+from fullrank.algorithms.updates import Entries, Statistics
 from fullrank.algorithms.values import ValueLearner
+
+ENTRIES = Entries(("loss", "td_error_abs", "q_values"), marking="td_error_abs")
 
 
 @register("hysteretic")
@@ -29,6 +32,7 @@ class Hysteretic(ValueLearner):
 
     forgiveness: float = 0.4
     """Weight of the errors by which a value falls, beta / alpha in the paper."""
+    entries: ClassVar[Entries] = ENTRIES
 
     def networks(self, environment: EnvironmentSpec) -> Mapping[str, nn.Module]:
         """The agents' network of action values."""
@@ -41,7 +45,7 @@ class Hysteretic(ValueLearner):
     def losses(
         self, nets: Networks, batch: Trajectories
     ) -> tuple[Mapping[str, Tensor], Statistics]:
-        """A unit's share of the loss and of PyMARL's statistics."""
+        """A unit's share of the loss, and of the means of the loss, of |G - Q| and of Q."""
         values = self.values(nets.agent[0], batch)
         available, state = batch.available, batch.state
         with torch.no_grad():
@@ -51,9 +55,11 @@ class Hysteretic(ValueLearner):
             expected = self.returns(after, batch)
         now = (values[:-1], batch.action, available[:-1], state[:-1])
         value = self.joint(nets, *now, target=False)
-        error = (expected - value) * batch.valid[..., None]
+        valid, count = batch.valid[..., None], batch.steps * value.shape[2]
+        error = (expected - value) * valid
         weight = torch.where(error < 0, self.forgiveness, 1.0)
-        parts = (part.detach().cpu().numpy() for part in (value, expected, batch.valid))
-        shares = shares_of(*parts, steps=batch.steps, agents=batch.action.shape[2])
-        loss = (weight * error.square()).sum() / (batch.steps * value.shape[2])
-        return {"agent": loss}, shares
+        loss = (weight * error.square()).sum() / count
+        told = (loss, error.abs().sum() / count, (value * valid).sum() / count)
+        return {"agent": loss}, {
+            name: each.detach() for name, each in zip(ENTRIES.names, told, strict=True)
+        }

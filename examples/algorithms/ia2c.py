@@ -51,7 +51,7 @@ class IA2C(OnPolicy):
         """The policy and the value of an agent's group."""
         spec, own = environment.agents[agent], self.group_of(environment, agent)
         if not isinstance(spec.action, Discrete):
-            raise ConfigError(f"{spec.name} has continuous actions, and ia2c discrete ones")
+            raise ConfigError(f"{spec.name} has {spec.action.kind}, and ia2c takes discrete ones")
         seen = own.width(own.observation)
         return {"policy": mlp(seen, self.hidden, own.actions), "value": mlp(seen, self.hidden, 1)}
 

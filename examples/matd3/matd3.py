@@ -61,8 +61,8 @@ class MATD3(ActorCritic):
         }
 
     def statistics(self) -> tuple[str, ...]:
-        """The mean value by the first critic, and the mean of what both are to be."""
-        return "value", "expected"
+        """The statistics that CleanRL's TD3 logs, under its names."""
+        return "qf1_values", "qf2_values", "qf1_loss", "qf2_loss", "actor_loss"
 
     def losses(
         self, agent: int, nets: Networks, batch: Transitions, draws: Draws
@@ -82,15 +82,17 @@ class MATD3(ActorCritic):
         seen = torch.cat([*batch.observation, *batch.action], 1)
         values = {r: getattr(nets, r)[agent](seen)[:, 0] for r in ("critic_1", "critic_2")}
         losses = {r: (weight * (expected - own).square()).sum() for r, own in values.items()}
+        outputs = nets.policy[agent](batch.observation[agent])
+        actions = list(batch.action)
+        actions[agent] = draws.action("policy_action", agent, outputs, batch.available[agent])
+        score = nets.critic_1[agent](torch.cat([*batch.observation, *actions], 1))[:, 0]
+        penalty = self.logit_penalty * outputs.square().mean(1)
+        actor_loss = (weight * (penalty - score)).sum()
+        means = [(weight * own).sum() for own in values.values()]
+        told = dict(zip(self.statistics(), (*means, *losses.values(), actor_loss), strict=True))
         if draws.iteration % self.policy_delay == 0:
-            outputs = nets.policy[agent](batch.observation[agent])
-            actions = list(batch.action)
-            actions[agent] = draws.action("policy_action", agent, outputs, batch.available[agent])
-            score = nets.critic_1[agent](torch.cat([*batch.observation, *actions], 1))[:, 0]
-            penalty = self.logit_penalty * outputs.square().mean(1)
-            losses["policy"] = (weight * (penalty - score)).sum()
-        shares = {"value": values["critic_1"], "expected": expected}
-        return losses, {name: (weight * each).sum() for name, each in shares.items()}
+            losses["policy"] = actor_loss
+        return losses, told
 
     def target_action(self, k: int, nets: Networks, batch: Transitions, draws: Draws) -> Tensor:
         """A sample of agent k's target policy; continuous actions are smoothed by clipped noise."""

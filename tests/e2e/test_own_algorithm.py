@@ -54,11 +54,11 @@ def test_killed_services_train_it_with_stragglers_to_the_bits_and_statistics_of_
     resumed = fullrank("run", "resume", "--attach", str(tmp_path), env=environ)
     assert (resumed.code, resumed.error) == (0, "")
     monkeypatch.syspath_prepend(str(installed))
-    import_module("matd3")
+    statistics = import_module("matd3").MATD3().statistics()
     overrides = [word for word in matd3("iterations=6") if word != "--set"]
     config = load(environ={}, overrides=overrides).check().config
     expected = LocalRun(config, coded=False).train()
     assert digests(tmp_path) == [each.update_digest for each in expected]
-    names = {f"{name}/{agent}" for name in ("value", "expected") for agent in range(3)}
+    names = {f"{name}/{agent}" for name in statistics for agent in range(3)}
     assert all(set(each.statistics) == names | {"env_steps"} for each in expected)
     assert [each.statistics for each in records(tmp_path)] == [each.statistics for each in expected]
