@@ -11,12 +11,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fullrank.algorithms.action_values import ActionValues
+from fullrank.algorithms.optimiser import row_norms
 from fullrank.algorithms.problem import Unit
 from fullrank.codes import codes
 from fullrank.common.errors import Cancelled
 from fullrank.conformance import AlgorithmLaws
 from fullrank.conformance.algorithms import check_company
-from fullrank.conformance.subjects import SEED, Subject, computed, units_of
+from fullrank.conformance.subjects import SEED, Subject, computed, random_updates, units_of
 from fullrank.environments import AgentSpec
 from fullrank.networks.fused import kernels
 from fullrank.networks.fused.maddpg import FusedMADDPG
@@ -158,6 +159,32 @@ def test_units_are_parts_of_the_minibatch_of_groups_or_of_the_team(name: str) ->
         transitions(name, 100), units_of(algorithm), iteration=0
     ):
         assert update.shape == (problem.unit_sizes[unit],)
+
+
+def test_every_step_tells_the_learning_rate_and_the_norm_of_each_gradient(name: str) -> None:
+    algorithm = build(name)
+    updates = random_updates(algorithm, seed=0)
+    statistics = algorithm.optimiser.step(updates)
+    assert statistics["learning_rate"] == getattr(config(name), "learning_rate")  # noqa: B009
+    several = [f"grad_norm/{group}" for group in range(len(updates))]
+    named = several if several[0] in statistics else ["grad_norm"]
+    assert len(named) == len(updates)
+    told, problem = [statistics[norm] for norm in named], algorithm.problem
+    if not plays_episodes(name) and problem.target is None:
+        ends = [size - problem.statistics for size in problem.unit_sizes]
+        gradients = [update[:end] for update, end in zip(updates, ends, strict=True)]
+        assert told == pytest.approx([*map(np.linalg.norm, gradients)], rel=1e-5)
+    assert min(told) > 0.0
+
+
+def test_a_norm_depends_neither_on_other_rows_nor_on_threads() -> None:
+    rows = torch.randn((3, 100_001), generator=torch.Generator().manual_seed(0))
+    found = set[tuple[float, ...]]()
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        found.add(tuple(row_norms(rows).tolist()))
+        found.add(tuple(row_norms(row[None]).item() for row in rows))
+    assert len(found) == 1
 
 
 @pytest.mark.parametrize("name", ["maddpg", "mfac", PARTS])

@@ -59,6 +59,7 @@ def test_killed_services_train_it_with_stragglers_to_the_bits_and_statistics_of_
     config = load(environ={}, overrides=overrides).check().config
     expected = LocalRun(config, coded=False).train()
     assert digests(tmp_path) == [each.update_digest for each in expected]
-    names = {f"{name}/{agent}" for name in statistics for agent in range(3)}
-    assert all(set(each.statistics) == names | {"env_steps"} for each in expected)
+    names = {f"{name}/{agent}" for name in (*statistics, "grad_norm") for agent in range(3)}
+    names |= {"env_steps", "learning_rate"}
+    assert all(set(each.statistics) == names for each in expected)
     assert [each.statistics for each in records(tmp_path)] == [each.statistics for each in expected]

@@ -88,6 +88,7 @@ async def test_ranks_commit_the_bits_of_one_process(
     assert all(record.exact for record in records)
     alone = await run(tmp_path / "alone", resolved(*PARTS, *overrides))
     assert [record.update_digest for record in alone] == digests
+    assert [record.statistics for record in alone] == [record.statistics for record in records]
     assert state(tmp_path) == state(tmp_path / "alone")
 
 

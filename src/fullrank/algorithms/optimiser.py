@@ -28,6 +28,9 @@ RAISED, MOST = 4, 8
 """By how much an exponent is raised where a unit's gradient was out of range, and to what at most.
 """
 
+NORM_BLOCK = 1024
+"""Entries of a gradient whose squares are added up in float32."""
+
 
 class GroupedOptimiser:
     """Checkpoints of parameters, targets, moments and the number of steps.
@@ -164,9 +167,10 @@ class AdamOptimiser(GroupedOptimiser):
         """Apply Adam to every online row, then move the targets; equal input gives equal bits.
 
         Returns:
-            Statistics of each group, ``name/group``, and ``grad_norm/group``, the norm before
-            clipping, where learners do not clip; number of variables of each network,
-            ``clip_overflow/role/group``, that clipping lost.
+            Statistics of each group, ``name/group``, and ``grad_norm/group``, the L2 norm of its
+            decoded gradient, before it is clipped here or after learners clipped;
+            ``learning_rate``; number of variables of each network, ``clip_overflow/role/group``,
+            that clipping lost.
 
         Raises:
             GradientTooLarge: A sum is not exact; no parameter is changed.
@@ -183,7 +187,7 @@ class AdamOptimiser(GroupedOptimiser):
         device, and so its bits, depend on the agents in the call.
         """
         decoded = tensor_of(targets if self._clip is None else np.asarray(targets))
-        lost, statistics = Counter[str](), dict[str, float]()
+        lost, statistics = Counter[str](), {"learning_rate": self._learning_rate}
         with torch.inference_mode():
             decoded = moved(decoded, self._device)
             owners = [*self._parameters.rows_of(agents)]
@@ -222,10 +226,10 @@ class AdamOptimiser(GroupedOptimiser):
         gradient, weights = own[:, : group.size], [1.0] * len(owners)
         if self._weighted:
             gradient, weights = self._means(owners, gradient, own[:, group.size])
-        rows_of_entries = zip(owners, own[:, end:].cpu().numpy(), weights, strict=True)
+        told = torch.cat([row_norms(gradient)[:, None], own[:, end:]], 1).cpu().numpy()
         statistics = {
             f"{name}/{owner}": value / weight
-            for owner, entries, weight in rows_of_entries
+            for owner, entries, weight in zip(owners, told[:, 1:], weights, strict=True)
             for name, value in self._entries.sums(entries).items()
             if weight > 0.0
         } | {
@@ -233,10 +237,9 @@ class AdamOptimiser(GroupedOptimiser):
             for owner, weight in zip(owners, weights, strict=True)
             if weight < 0.0
         }
+        named = (f"grad_norm/{owner}" for owner in owners)
+        statistics |= dict(zip(named, told[:, 0].tolist(), strict=True))
         if self._clip is not None:
-            norms = torch.linalg.vector_norm(gradient, dim=1, dtype=torch.float64).tolist()
-            named = (f"grad_norm/{owner}" for owner in owners)
-            statistics |= dict(zip(named, norms, strict=True))
             gradient = gradient.clone()
             self._clip(group, gradient)
         return gradient, statistics
@@ -325,17 +328,17 @@ class SumOptimiser(GroupedOptimiser):
             follow the gradient; its norm before clipping, ``grad_norm``; and the number of units
             that were clamped, ``clamped/role``, with the network of the largest entry, if there
             are any; and the number of inputs of a network whose averages stayed, because moments
-            were clamped, ``clamped/averages/role``. ``learning_rate``, if it changes from step to
-            step.
+            were clamped, ``clamped/averages/role``; and the
+            ``learning_rate``.
 
         Raises:
             Unsound: A parameter or moment is not finite afterwards.
         """
-        rule, statistics, groups = self._rule, dict[str, float](), self._parameters.groups
+        rule, groups = self._rule, self._parameters.groups
         sums = moved(tensor_of(targets), groups[0].rows.online.device)
         if self._rate is not None:
             rule = replace(rule, learning_rate=self._rate(self._steps))
-            statistics["learning_rate"] = rule.learning_rate
+        statistics = {"learning_rate": rule.learning_rate}
         self._steps += 1
         norms = [
             self._move(number, group, own, rule)
@@ -395,6 +398,21 @@ class SumOptimiser(GroupedOptimiser):
             if inputs := np.count_nonzero(Normalising.clamped(target[own].cpu().numpy())):
                 statistics[f"{CLAMPED}/averages/{group.role_at(own.start)}"] = float(inputs)
         return statistics
+
+
+def row_norms(rows: Tensor) -> Tensor:
+    """Return the L2 norm of each row in float64; no bit depends on other rows or on threads.
+
+    Blocks of a row are reduced in float32, which takes a fifth of the time of a copy in float64.
+    """
+    norm = torch.linalg.vector_norm
+    if rows.device.type != "cpu":
+        return torch.stack([norm(row, dtype=torch.float64) for row in rows])
+    end = rows.shape[1] // NORM_BLOCK * NORM_BLOCK
+    blocks = norm(torch.unflatten(rows[:, :end], 1, (-1, NORM_BLOCK)), dim=2)
+    rest = norm(rows[:, end:], dim=1, keepdim=True)
+    whole: Tensor = norm(torch.cat([blocks, rest], 1), dim=1, dtype=torch.float64)
+    return whole
 
 
 def squares(values: Tensor) -> Tensor:
