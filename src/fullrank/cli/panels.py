@@ -68,7 +68,11 @@ PANELS = (
         scale="log",
     ),
     Panel(label="value", tags=_named("q_taken_mean", "q_values", "qf1_values", "target_mean")),
+    Panel(label="loss of the policy", tags=_named("actor_loss", "policy_loss")),
     Panel(label="entropy of the policy", tags=_named("entropy")),
+    Panel(label="weight of the entropy", tags=_named("alpha"), scale="log"),
+    Panel(label="change of the policy", tags=_named("approx_kl", "clipfrac")),
+    Panel(label="norm of the gradient", tags=_named("grad_norm"), scale="log"),
     Panel(label="environment steps / s", tags=_named(STEPS_PER_S)),
 )
 """Panels above that of the round times, each drawn if a run has its numbers."""

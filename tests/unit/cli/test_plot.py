@@ -155,6 +155,28 @@ def test_statistics_of_ppo_and_pqn_have_panels() -> None:
     assert labels[1:4] == ["error", "value", "entropy of the policy"]
 
 
+def test_policies_and_gradients_have_panels_and_a_constant_rate_has_none() -> None:
+    statistics = {
+        "policy_loss/0": -0.1,
+        "actor_loss/1": 3.0,
+        "alpha": 0.2,
+        "approx_kl": 0.01,
+        "clipfrac": 0.2,
+        "grad_norm/0": 2.0,
+        "learning_rate": 0.01,
+    }
+    records = [record(at, statistics=statistics) for at in range(2)]
+    labels = [axes.get_ylabel() for axes in draw(records, title="a run").axes]
+    assert labels[1:-1] == [
+        "loss of the policy",
+        "weight of the entropy",
+        "change of the policy",
+        "norm of the gradient",
+    ]
+    assert legend(records, 1) == ["policy_loss/0", "actor_loss/1"]
+    assert legend(records, 3) == ["approx_kl", "clipfrac"]
+
+
 def test_environment_steps_mark_the_axis_and_their_rate_has_a_panel() -> None:
     records = [
         record(i, statistics={"env_steps": 1000 * (i + 1)}, env_steps_per_s=40.0) for i in range(20)

@@ -15,13 +15,25 @@ const ELSEWHERE = ["time/round_s", "time/iteration_s", "saved_s", "code/late", "
 const MEANINGS = {
   [RETURN]: "return: rewards of a whole episode, summed over all agents", return: "return of each side",
   win_rate: "share of episodes won", critic_loss: "error of the critic's estimate of returns",
-  actor_loss: "objective that the policies minimise", loss: "error of the estimated values of actions",
+  actor_loss: "objective that the policies minimise", policy_loss: "objective that the policies minimise",
+  value_loss: "error of the estimated returns", explained_variance: "share of the variance of returns that the estimate explains; 1: all",
+  loss: "error of the estimated values of actions", td_loss: "error of the estimated values of actions",
   td_error_abs: "mean error of the estimated values of actions", q_taken_mean: "estimated value of the actions taken",
-  target_mean: "value that the estimate is drawn to", qf1_loss: "error of the critic", qf1_values: "estimate of the critic",
-  entropy: "randomness of the policies; 0: they always act alike", grad_norm: "length of the gradient before clipping",
+  q_values: "estimated value of the actions taken", target_mean: "value that the estimate is drawn to",
+  target_deviation: "standard deviation of the values that the estimate is drawn to",
+  qf1_loss: "error of the critic", qf1_values: "estimate of the critic",
+  qf2_loss: "error of the second critic", qf2_values: "estimate of the second critic",
+  entropy: "randomness of the policies; 0: they always act alike", alpha: "weight of the entropy in the objective",
+  alpha_loss: "objective by which the weight of the entropy is learned",
+  approx_kl: "estimated divergence of the policies from those that played", clipfrac: "share of actions whose probability ratio is clipped",
+  grad_norm: "length of the gradient: before the controller clips it, or after learners clipped it",
+  learning_rate: "length of a step of the optimiser, before its scaling",
   epsilon: "share of random actions", ep_length_mean: "steps of an episode", env_steps_per_s: "environment steps per second",
 };
-const FIRST = ["return", "win_rate", "loss", "critic_loss", "actor_loss", "q_taken_mean", "qf1_loss", "entropy", "grad_norm", "env_steps_per_s"];
+const FIRST = [
+  "return", "win_rate", "loss", "td_loss", "critic_loss", "value_loss", "actor_loss", "policy_loss", "q_taken_mean", "q_values", "qf1_loss",
+  "entropy", "approx_kl", "clipfrac", "alpha", "grad_norm", "env_steps_per_s", "learning_rate",
+];
 const PINNED = 6; // at first
 const SHORTEST = 20, WINDOWS = 40; // of smoothing: iterations, and windows in a run
 
