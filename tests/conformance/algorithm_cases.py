@@ -40,6 +40,9 @@ MEAN_FIELD = "mfac by autograd"
 WITHOUT_MEMORY = "vdn without memory"
 """A team for whose network there is no hand-written kernel."""
 
+NORMALISED = "qmix of normalised layers"
+"""A recurrent team for whose network there is no hand-written kernel."""
+
 LAYERED = "ippo of normalised layers"
 """Agents of all kinds with policies of their own, for which there is no hand-written kernel."""
 
@@ -54,6 +57,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "ippo of images": ("ippo", {"layer_norm": True}),
     "mappo of images": ("mappo", {"recurrent": True, "micro_batches": 2}),
     "pqn of images": ("pqn", {}),
+    "vdn of images": ("vdn", {}),
+    NORMALISED: ("qmix", {"layer_norm": True}),
     "ippo of several choices": ("ippo", {"recurrent": True}),
     "mappo of several choices": ("mappo", {}),
     "maddpg of several choices": ("maddpg", {}),
@@ -85,7 +90,8 @@ def class_of(name: str) -> type:
 def by_autograd(name: str) -> bool:
     """Return whether the algorithm's updates are computed by autograd."""
     kinds = (OnPolicy, SAC, PQN, QPLEX)
-    return name in (READABLE, MEAN_FIELD, WITHOUT_MEMORY) or issubclass(class_of(name), kinds)
+    others = READABLE, MEAN_FIELD, WITHOUT_MEMORY, NORMALISED, "vdn of images"
+    return name in others or issubclass(class_of(name), kinds)
 
 
 def plays_episodes(name: str) -> bool:

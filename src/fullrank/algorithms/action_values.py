@@ -41,6 +41,7 @@ from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.environments.base import Discrete
 from fullrank.networks.fused import kernels
+from fullrank.networks.images import ImageEncoder, Model, Seeing, image_of, name_recurrent
 from fullrank.networks.value_networks import FeedForwardAgent, GroupedAgents, RecurrentAgent
 from fullrank.replay.episodes import EpisodeLayout, episodes_in
 
@@ -78,6 +79,12 @@ class ActionValues(ABC):
     """Give an agent its last action as input."""
     identity: bool = True
     """Give an agent its index as input, one-hot."""
+    layer_norm: bool = False
+    """Normalise hidden layers before ReLU."""
+    model: Model = "auto"
+    """The agents' network: ``mlp``, layers as they are; ``gru``, these with ``recurrent`` set;
+    ``cnn``, convolutions below them, of images of bytes; ``auto``: ``cnn`` where all agents observe
+    such images."""
     share: Sharing = "all"
     """Agents that share a network of action values: ``all``; ``side``, those of a side; ``none``;
     or a table of groups with the names of their agents. Several networks are computed by
@@ -88,6 +95,7 @@ class ActionValues(ABC):
 
     def __post_init__(self) -> None:
         check_ranges(self)
+        name_recurrent(self)
         if min(self.batch_size, self.hidden) < 1:
             raise ConfigError("algorithm.batch_size and hidden must be at least 1")
         check_micro_batches(self.micro_batches, batch_size=self.batch_size)
@@ -164,8 +172,12 @@ class ActionValues(ABC):
         return built[0] if len(built) == 1 else GroupedAgents(built, groups)
 
     def whole(self, environment: EnvironmentSpec) -> nn.Module:
-        """Build a network of action values with all that lies below it, by default nothing."""
-        return self.network(environment)
+        """Build a network of action values, above the features of an image if there is one."""
+        image = image_of(self.model, environment.agents)
+        if image is None:
+            return self.network(environment)
+        encoder = ImageEncoder(image, self.hidden, normalised=self.layer_norm)
+        return Seeing(encoder, self.network(environment, seen=self.hidden))
 
     def network(
         self, environment: EnvironmentSpec, *, seen: int = 0
@@ -180,12 +192,7 @@ class ActionValues(ABC):
         inputs = seen or max(layout.observation_sizes)
         inputs += self.last_action * max(layout.action_sizes) + self.identity * layout.agents
         network = RecurrentAgent if self.recurrent else FeedForwardAgent
-        return network(inputs, self.hidden, max(layout.action_sizes), normalised=self.normalised)
-
-    @property
-    def normalised(self) -> bool:
-        """Return whether hidden layers of the agents' network are normalised before ReLU."""
-        return False
+        return network(inputs, self.hidden, max(layout.action_sizes), normalised=self.layer_norm)
 
     def values(self, network: nn.Module, batch: Trajectories) -> Tensor:
         """Compute the values of all actions, shape (L + 1, K, n, A)."""
@@ -282,8 +289,10 @@ class ActionValues(ABC):
         return groups_of(self.share, environment.agents)
 
     def layout(self, environment: EnvironmentSpec) -> EpisodeLayout:
-        """Return the layout of a step; see ``episode_layout``."""
-        return episode_layout(environment)
+        """Return the layout of a step, see ``episode_layout``; images are packed."""
+        layout = episode_layout(environment)
+        seen = image_of(self.model, environment.agents)
+        return layout if seen is None else layout.of_images()
 
     def problem(self, environment: EnvironmentSpec) -> Problem:
         """Describe units, sections and sizes without allocating parameters."""

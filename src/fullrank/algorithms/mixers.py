@@ -2,12 +2,22 @@
 
 from torch import Tensor, nn
 
+from fullrank.common.errors import ConfigError
 from fullrank.networks.value_networks import MonotonicMixer
 from fullrank.replay.episodes import EpisodeLayout
 
 
 def state_size(layout: EpisodeLayout) -> int:
-    """Return the number of entries of the global state, or of the joint observation."""
+    """Return the number of entries of the global state, or of the joint observation.
+
+    Raises:
+        ConfigError: There are only images.
+    """
+    if layout.image_sizes:
+        raise ConfigError(
+            "this algorithm mixes by a global state, and these agents see images; use vdn, iql, or "
+            "pqn with algorithm.mixer = 'sum' or 'none', or flatten them by algorithm.model = 'mlp'"
+        )
     return layout.state_size or sum(layout.observation_sizes)
 
 

@@ -57,7 +57,14 @@ from fullrank.algorithms.updates import Entries, Statistics
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray
 from fullrank.networks.fused.cuda import stays_on
-from fullrank.networks.images import ImageEncoder, Model, Seeing, above, image_of
+from fullrank.networks.images import (
+    ImageEncoder,
+    Model,
+    Seeing,
+    above,
+    image_of,
+    name_recurrent,
+)
 from fullrank.networks.modules import layers_of, perceptron
 from fullrank.networks.normalised import Normalising
 from fullrank.networks.value_networks import RecurrentAgent
@@ -82,8 +89,9 @@ class PPO(OnPolicy):
     normalise_advantages: bool = True
     """Give the advantages of a minibatch mean 0 and deviation 1 in the policy's loss."""
     model: Model = "auto"
-    """Networks: ``mlp``, perceptrons; ``cnn``, convolutions below them, of images of bytes, which
-    policy and value share; ``auto``: ``cnn`` where all agents observe such images."""
+    """Networks: ``mlp``, perceptrons; ``gru``, these with ``recurrent`` set; ``cnn``, convolutions
+    below them, of images of bytes, which policy and value share; ``auto``: ``cnn`` where all agents
+    observe such images."""
     layer_norm: bool = False
     """Normalise hidden layers before ReLU."""
     normalise_observations: bool = False
@@ -99,6 +107,7 @@ class PPO(OnPolicy):
 
     def __post_init__(self) -> None:
         OnPolicy.__post_init__(self)
+        name_recurrent(self)
         if self.epochs < 1:
             raise ConfigError("algorithm.epochs must be at least 1")
 

@@ -42,7 +42,6 @@ from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray
 from fullrank.networks.adam import Adam
 from fullrank.networks.fused.cuda import stays_on
-from fullrank.networks.images import ImageEncoder, Model, Seeing, image_of
 from fullrank.replay.episodes import EpisodeLayout
 
 ENTRIES = Entries(("td_loss", "q_values"), marking="td_loss")
@@ -84,9 +83,6 @@ class PQN(ActionValues):
     """Weight lambda of longer returns in the targets, Q(lambda)."""
     last_action: bool = False
     """Give an agent its last action as input."""
-    model: Model = "auto"
-    """The agents' network: ``mlp``, layers as they are; ``cnn``, convolutions below them, of images
-    of bytes; ``auto``: ``cnn`` where all agents observe such images."""
 
     def __post_init__(self) -> None:
         ActionValues.__post_init__(self)
@@ -103,11 +99,6 @@ class PQN(ActionValues):
             "agent": agent,
             "mixer": monotonic(layout, mixing=self.mixing, hypernet=self.hypernet),
         }
-
-    @property
-    def normalised(self) -> bool:
-        """Return whether hidden layers are normalised before ReLU."""
-        return self.layer_norm
 
     def mix(self, nets: Networks, values: Tensor, state: Tensor, *, target: bool) -> Tensor:
         """Return what temporal differences are taken of; there are no target networks."""
@@ -142,28 +133,9 @@ class PQN(ActionValues):
         """Return the origin of the minibatch: each episode of a collection once an epoch."""
         return DataMode(batch_size=self.batch_size, epochs=self.epochs)
 
-    def whole(self, environment: EnvironmentSpec) -> nn.Module:
-        """Build a network of action values, above the features of an image if there is one."""
-        image = image_of(self.model, environment.agents)
-        if image is None:
-            return self.network(environment)
-        encoder = ImageEncoder(image, self.hidden, normalised=self.layer_norm)
-        return Seeing(encoder, self.network(environment, seen=self.hidden))
-
     def layout(self, environment: EnvironmentSpec) -> EpisodeLayout:
-        """Return the layout of a step with its target, one of the team or one of each agent.
-
-        Raises:
-            ConfigError: The mixer reads a state, and there are only images.
-        """
+        """Return the layout of a step with its target, one of the team or one of each agent."""
         layout = ActionValues.layout(self, environment)
-        if image_of(self.model, environment.agents) is not None:
-            if self.mixer == "monotonic":
-                raise ConfigError(
-                    "algorithm.mixer = 'monotonic' mixes by a global state, and these agents see "
-                    "images; use 'sum' or 'none'"
-                )
-            layout = layout.of_images()
         return replace(layout, derived=((TARGET, layout.agents if self.mixer == "none" else 1),))
 
     def problem(self, environment: EnvironmentSpec) -> Problem:

@@ -161,8 +161,8 @@ class ValueLearner(ActionValues):
         self, environment: EnvironmentSpec, nets: Networks, device: torch.device
     ) -> FusedValueGradients | None:
         """Build the learner's role from hand-written passes; None where there are none."""
-        mixing = self.mixing_passes(nets, device)
-        if mixing is None or type(nets.agent[0]) is not RecurrentAgent:
+        mixing, network = self.mixing_passes(nets, device), nets.agent[0]
+        if mixing is None or type(network) is not RecurrentAgent or network.normalised:
             return None
         return FusedValueGradients(self, mixing, nets, self.layout(environment), device=device)
 

@@ -5,7 +5,8 @@ third of its entries, as they hold anything else (docs/adr/0125).
 """
 
 from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from dataclasses import fields
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -19,8 +20,9 @@ from fullrank.replay.episodes import packed_size
 Image: TypeAlias = tuple[int, int, int]
 """Height, width and channels."""
 
-Model: TypeAlias = Literal["auto", "mlp", "cnn"]
-"""Networks by name: a perceptron, or convolutions below it; ``auto`` takes these for images."""
+Model: TypeAlias = Literal["auto", "mlp", "gru", "cnn"]
+"""Networks by name: a perceptron, one with a recurrent state, or convolutions below either;
+``auto`` takes these for images."""
 
 LAYERS: dict[int, tuple[tuple[int, int, int], ...]] = {
     36: ((16, 8, 4), (32, 4, 2)),
@@ -41,7 +43,8 @@ def image_of(model: Model, agents: Sequence[AgentSpec]) -> Image | None:
     """
     images, least = {agent.image for agent in agents}, min(LAYERS)
     (first, *others) = images
-    if model != "mlp" and first is not None and not others and min(first[:2]) >= least:
+    seen = first is not None and not others and min(first[:2]) >= least
+    if model in ("auto", "cnn") and seen:
         return first
     if model == "cnn":
         shown = ", ".join(f"{agent.name} {agent.image or 'no image'}" for agent in agents)
@@ -50,6 +53,22 @@ def image_of(model: Model, agents: Sequence[AgentSpec]) -> Image | None:
             f"all agents and at least {least} pixels high and wide ({shown}); use 'mlp'"
         )
     return None
+
+
+def name_recurrent(settings: Any) -> None:
+    """Set ``recurrent`` of an algorithm's settings whose ``model`` is ``gru``.
+
+    Raises:
+        ConfigError: It is true by default, and was set to false.
+    """
+    if settings.model != "gru" or settings.recurrent:
+        return
+    if any(each.name == "recurrent" and each.default for each in fields(settings)):
+        raise ConfigError(
+            "algorithm.model = 'gru' has a recurrent state, and algorithm.recurrent = false has "
+            "none: leave out one of them"
+        )
+    object.__setattr__(settings, "recurrent", True)
 
 
 def layers_for(image: Image) -> tuple[tuple[int, int, int], ...]:

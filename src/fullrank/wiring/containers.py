@@ -8,6 +8,7 @@ from fullrank.algorithms.values import ValueLearner
 from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import derive
 from fullrank.config.tree import RunConfig
+from fullrank.networks.images import image_of
 from fullrank.networks.modules import flat_size
 from fullrank.training.container import Container, EpisodeBuffer, HandOver, ReturnPriority
 from fullrank.training.heads import Heads
@@ -28,7 +29,7 @@ def head_size_of(config: RunConfig, environment: EnvironmentSpec) -> int:
         ConfigError: The algorithm has no heads.
     """
     with torch.device("meta"):
-        return flat_size(_learner_of(config).network(environment).fc2)
+        return flat_size(_learner_of(config, environment).network(environment).fc2)
 
 
 def container_of(
@@ -49,7 +50,7 @@ def container_of(
     return Container(
         number,
         learner=ContainerLearner(
-            _learner_of(config),
+            _learner_of(config, environment),
             environment,
             diversity=Diversity(),
             seed=derive(config.seed, "container", number),
@@ -64,7 +65,7 @@ def container_of(
     )
 
 
-def _learner_of(config: RunConfig) -> ValueLearner:
+def _learner_of(config: RunConfig, environment: EnvironmentSpec) -> ValueLearner:
     learner = algorithm_config_of(config)
     if not isinstance(learner, ValueLearner):
         raise ConfigError(
@@ -74,5 +75,10 @@ def _learner_of(config: RunConfig) -> ValueLearner:
     if learner.td_errors:
         raise ConfigError(
             "algorithm.td_errors: containers hand episodes over by their returns; leave it false"
+        )
+    if image_of(learner.model, environment.agents) is not None:
+        raise ConfigError(
+            "containers learn over a trunk without convolutions, and these agents see images: set "
+            "algorithm.model = 'mlp', or collectors.containers = false"
         )
     return learner

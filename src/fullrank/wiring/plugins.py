@@ -18,6 +18,9 @@ from fullrank.environments.base import Step
 from fullrank.replay.limits import MINIBATCH_BYTES, rows_per_minibatch
 from fullrank.stragglers import DelayModel, delay_models
 
+SEEING = ("ippo", "mappo", "pqn", "vdn", "iql")
+"""Algorithms of this package with an encoder of images."""
+
 PARAMETERS = 2**31
 """Most parameters of all networks of a run, which take 8 GiB."""
 
@@ -118,7 +121,7 @@ def problem_that_fits(configured: AlgorithmConfig, environment: EnvironmentSpec)
     """
     remedy = "lower algorithm.hidden"
     if any(agent.image is not None for agent in environment.agents):
-        remedy += ", make the images smaller, or use ippo, mappo or pqn, which see them by "
+        remedy += f", make the images smaller, or use {', '.join(SEEING)}, which see them by "
         remedy += "convolutions"
     try:
         problem = configured.problem(environment)

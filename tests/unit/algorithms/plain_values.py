@@ -88,7 +88,7 @@ def values(
     learner: ActionValues, named: Named, episode: FloatArray, layout: EpisodeLayout
 ) -> list[list[Tensor]]:
     """The values of each agent's actions at each step of an episode."""
-    normalised = getattr(learner, "layer_norm", False)
+    normalised = learner.layer_norm
 
     def active(signal: Tensor) -> Tensor:
         if normalised:

@@ -119,8 +119,8 @@ class Mean(VDN):
         return values.mean(2, keepdim=True)
 
 
-def test_teams_that_mix_otherwise_and_teams_without_memory_learn_by_autograd() -> None:
-    for built in (Mean(), VDN(recurrent=False)):
+def test_teams_that_mix_otherwise_and_other_networks_learn_by_autograd() -> None:
+    for built in (Mean(), VDN(recurrent=False), QMIX(layer_norm=True)):
         gradients = built.make(ENVIRONMENT, seed=0, device="cpu").gradients
         assert isinstance(gradients, AutogradGradients)
 

@@ -1,5 +1,6 @@
 """Teams that see images: how rows hold them, what convolutions compute, and what is learned."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,10 +8,12 @@ import numpy as np
 import pytest
 import torch
 
+from fullrank.algorithms import EnvironmentSpec
 from fullrank.algorithms.roles import RecurrentLayers
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import Array, FloatArray
 from fullrank.config import load
+from fullrank.config.plugins import ON_POLICY
 from fullrank.environments import AgentSpec, Discrete, make_environment
 from fullrank.export.parity import LIMIT, check_recurrent
 from fullrank.export.policy import Form
@@ -19,6 +22,8 @@ from fullrank.local import LocalRun
 from fullrank.networks.images import ImageEncoder, image_of, layers_for, unpacked
 from fullrank.replay.episodes import packed
 from fullrank.training.evaluation import Greedy, evaluate
+from fullrank.training.heads import Heads
+from fullrank.wiring.containers import container_of, head_size_of
 
 GAMES = "tests.unit.environments.games"
 TINY: dict[str, Any] = {
@@ -27,14 +32,15 @@ TINY: dict[str, Any] = {
     "environment.copies": 4,
     "algorithm.hidden": 16,
     "algorithm.batch_size": 4,
-    "algorithm.epochs": 4,
     "algorithm.micro_batches": 2,
 }
 
 
 def run(**options: Any) -> LocalRun:
     chosen = {key.replace("__", "."): value for key, value in options.items()}
-    return LocalRun(load(options=TINY | chosen).check().config, coded=False)
+    on_policy = chosen.get("algorithm.name") in ON_POLICY
+    more = {"algorithm.epochs": 4} if on_policy else {"collect.warmup": 100}
+    return LocalRun(load(options=TINY | more | chosen).check().config, coded=False)
 
 
 def viewer(*shape: int, name: str = "viewer") -> AgentSpec:
@@ -89,13 +95,14 @@ def test_convolutions_see_images_of_one_shape_that_are_large_enough() -> None:
     small, large, other = viewer(4, 9, 3), viewer(9, 9, 3), viewer(9, 8, 3, name="other")
     assert image_of("auto", [large, large]) == (9, 9, 3)
     assert image_of("mlp", [large]) is None
+    assert image_of("gru", [large]) is None
     for agents in ([small], [large, other], [large, viewer()]):
         assert image_of("auto", agents) is None
         with pytest.raises(ConfigError, match=r"algorithm\.model = 'cnn' needs .* use 'mlp'"):
             image_of("cnn", agents)
 
 
-@pytest.mark.parametrize("name", ["ippo", "mappo", "pqn"])
+@pytest.mark.parametrize("name", ["ippo", "mappo", "pqn", "vdn", "iql"])
 def test_rows_hold_the_images_that_were_played_in_a_third_of_their_entries(name: str) -> None:
     played = run(algorithm__name=name)
     layout = played.training.problem.episodes
@@ -120,9 +127,33 @@ def test_images_of_several_shapes_are_kept_as_they_are() -> None:
     assert len(played.train()) == 4
 
 
-def test_a_mixer_by_the_state_is_refused_where_there_are_images_alone() -> None:
-    with pytest.raises(ConfigError, match="mixes by a global state"):
-        run(algorithm__name="pqn", algorithm__mixer="monotonic")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"algorithm__name": "pqn", "algorithm__mixer": "monotonic"},
+        {"algorithm__name": "qmix"},
+        {"algorithm__name": "qplex"},
+    ],
+)
+def test_a_mixer_by_the_state_is_refused_where_there_are_images_alone(
+    options: dict[str, Any],
+) -> None:
+    with pytest.raises(ConfigError, match=r"mixes by a global state, .* use vdn, iql, or pqn"):
+        run(**options)
+    flat = run(**options, algorithm__model="mlp").training.problem.episodes
+    assert flat is not None
+    assert flat.observation_sizes == (8 * 9 * 2,) * 2
+
+
+def test_containers_learn_from_images_as_numbers_alone() -> None:
+    config, heads = load(options=TINY | {"algorithm.name": "vdn"}).config, Heads(1)
+    seen = EnvironmentSpec(agents=(viewer(9, 9, 3),))
+    with pytest.raises(ConfigError, match=r"images: set algorithm\.model = 'mlp'"):
+        head_size_of(config, seen)
+    with pytest.raises(ConfigError, match=r"images: set algorithm\.model = 'mlp'"):
+        container_of(config, seen, number=0, heads=heads)
+    flat = replace(config.algorithm, params={**config.algorithm.params, "model": "mlp"})
+    assert head_size_of(replace(config, algorithm=flat), seen) == 2 * (16 + 1)
 
 
 @pytest.mark.integration
@@ -138,6 +169,12 @@ def test_a_mixer_by_the_state_is_refused_where_there_are_images_alone() -> None:
         },
         {
             "algorithm__name": "pqn",
+            "algorithm__discount": 0.5,
+            "algorithm__exploration_steps": 1000,
+        },
+        {
+            "algorithm__name": "vdn",
+            "algorithm__batch_size": 16,
             "algorithm__discount": 0.5,
             "algorithm__exploration_steps": 1000,
         },
@@ -163,8 +200,9 @@ def test_a_team_learns_from_what_it_sees(options: dict[str, Any]) -> None:
         {"algorithm__name": "ippo", "algorithm__layer_norm": True},
         {"algorithm__name": "mappo", "algorithm__recurrent": True},
         {"algorithm__name": "pqn", "algorithm__last_action": True},
+        {"algorithm__name": "iql", "algorithm__layer_norm": True},
     ],
-    ids=["ippo", "memory", "pqn"],
+    ids=["ippo", "memory", "pqn", "iql"],
 )
 @pytest.mark.parametrize("form", [RecurrentTensors, RecurrentGraph])
 def test_policies_that_see_images_are_exported(

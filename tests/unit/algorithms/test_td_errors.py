@@ -24,6 +24,7 @@ SMALL: dict[str, Any] = {"batch_size": 7, "hidden": 11, "discount": 0.9, "td_err
 LEARNERS: dict[str, ValueLearner] = {
     "iql": IQL(**SMALL),
     "vdn": VDN(**SMALL, trace=0.6),
+    "normalised": VDN(**SMALL, layer_norm=True),
     "qmix": QMIX(**SMALL, mixing=4, hypernet=5),
     "qplex": QPLEX(**SMALL, mixing=4, hypernet=5, heads=2),
 }
@@ -33,7 +34,7 @@ TEAM = (
 )
 
 
-@pytest.mark.parametrize("name", ["iql", "vdn", "qmix"])
+@pytest.mark.parametrize("name", ["iql", "vdn", "normalised", "qmix"])
 def test_errors_are_those_of_the_networks_that_played(name: str) -> None:
     learner = LEARNERS[name]
     nets = plain.moved(learner.initial(plain.ENVIRONMENT, seed=1, device=torch.device("cpu")))
@@ -45,7 +46,7 @@ def test_errors_are_those_of_the_networks_that_played(name: str) -> None:
         values = torch.stack(own)
         if name == "iql":
             return values
-        if name == "vdn":
+        if name in ("vdn", "normalised"):
             return values.sum().view(1)
         state = torch.from_numpy(row[layout.state].astype(np.float64))
         return plain.monotonic(plain.parameters(nets, "mixer"), values, state).view(1)

@@ -10,6 +10,7 @@ import torch
 
 from fullrank.algorithms import Algorithm, EnvironmentSpec
 from fullrank.algorithms.groups import Networks
+from fullrank.algorithms.ippo import IPPO
 from fullrank.algorithms.iql import IQL
 from fullrank.algorithms.pqn import PQN
 from fullrank.algorithms.problem import Unit
@@ -422,3 +423,17 @@ def test_acting_step_by_step_computes_the_values_that_are_learned(recurrent: boo
         last = np.eye(5, dtype=np.float32)[rows[[step], layout.action].astype(int)]
         if not recurrent:
             state = np.ones_like(state)
+
+
+@pytest.mark.parametrize("kind", [VDN, PQN, IPPO])
+def test_gru_names_the_network_with_a_recurrent_state(kind: Callable[..., Any]) -> None:
+    named = kind(model="gru")
+    assert named.recurrent
+    networks = {each.role: each.size for each in named.problem(ENVIRONMENT).sections}
+    plain = kind(model="mlp", recurrent=True).problem(ENVIRONMENT)
+    assert networks == {each.role: each.size for each in plain.sections}
+
+
+def test_gru_without_a_recurrent_state_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"recurrent = false has none: leave out one of them"):
+        VDN(model="gru", recurrent=False)

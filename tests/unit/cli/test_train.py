@@ -275,7 +275,8 @@ def test_networks_that_exceed_the_machine_are_refused_with_their_sizes(
     with pytest.raises(
         ConfigError,
         match=r"2 critic networks of 1\.\d+ M weights and 2 policy networks of 0\.\d+ M weights: "
-        r"0\.\d+ GB with targets and moments, and this machine has 0\.01 GB; .*use ippo, mappo or",
+        r"0\.\d+ GB with targets and moments, and this machine has 0\.01 GB; .*use ippo, "
+        r"mappo, pqn, vdn, iql, which see them by convolutions",
     ):
         plugins.algorithm_of(sized.config, spec_of(sized.config))
 
