@@ -56,6 +56,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "mappo of normalised observations": ("mappo", {"normalise_observations": True}),
     "ippo of images": ("ippo", {"layer_norm": True}),
     "mappo of images": ("mappo", {"recurrent": True, "micro_batches": 2}),
+    "coma of images": ("coma", {"layer_norm": True, "micro_batches": 2}),
     "pqn of images": ("pqn", {}),
     "vdn of images": ("vdn", {}),
     NORMALISED: ("qmix", {"layer_norm": True}),

@@ -41,7 +41,7 @@ from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.environments.base import Discrete
 from fullrank.networks.fused import kernels
-from fullrank.networks.images import ImageEncoder, Model, Seeing, image_of, name_recurrent
+from fullrank.networks.images import ImageEncoder, Model, Seeing, image_of, kept, name_recurrent
 from fullrank.networks.value_networks import FeedForwardAgent, GroupedAgents, RecurrentAgent
 from fullrank.replay.episodes import EpisodeLayout, episodes_in
 
@@ -289,10 +289,8 @@ class ActionValues(ABC):
         return groups_of(self.share, environment.agents)
 
     def layout(self, environment: EnvironmentSpec) -> EpisodeLayout:
-        """Return the layout of a step, see ``episode_layout``; images are packed."""
-        layout = episode_layout(environment)
-        seen = image_of(self.model, environment.agents)
-        return layout if seen is None else layout.of_images()
+        """Return the layout of a step; see ``episode_layout`` and ``kept``."""
+        return kept(episode_layout(environment), self.model, environment.agents)
 
     def problem(self, environment: EnvironmentSpec) -> Problem:
         """Describe units, sections and sizes without allocating parameters."""

@@ -23,6 +23,7 @@ off goes on with the likeliest actions; any reward or sharing; networks without 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -32,14 +33,15 @@ from torch import Tensor, nn
 from fullrank.algorithms.base import EnvironmentSpec, register
 from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.likelihoods import log_probabilities
-from fullrank.algorithms.on_policy import GroupMembers, Steps, WholeMinibatch
+from fullrank.algorithms.on_policy import GroupMembers, Steps, WholeMinibatch, viewers
 from fullrank.algorithms.on_policy_learner import OnPolicy
-from fullrank.algorithms.policies import over_episodes, policy_of
+from fullrank.algorithms.policies import over_episodes, policy_of, seeing
 from fullrank.algorithms.updates import Entries, Statistics
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray
 from fullrank.environments.base import Discrete
 from fullrank.networks.fused import kernels
+from fullrank.networks.images import Model, Seeing, image_of, kept, name_recurrent
 from fullrank.networks.modules import perceptron
 from fullrank.networks.value_networks import RecurrentAgent
 from fullrank.replay.episodes import NO_ACTION, EpisodeLayout, episodes_in
@@ -62,6 +64,12 @@ class COMA(OnPolicy):
     """Weight lambda of longer returns in the critic's targets."""
     target_every: int = 25
     """Number of updates between two copies of the parameters to the target critic."""
+    model: Model = "auto"
+    """Networks: ``mlp``, perceptrons; ``gru``, these with ``recurrent`` set; ``cnn``, convolutions
+    below them, of images of bytes, which policy and critic share; ``auto``: ``cnn`` where all
+    agents observe such images."""
+    layer_norm: bool = False
+    """Normalise hidden layers before ReLU."""
 
     entries: ClassVar[Entries] = ENTRIES
     read: ClassVar[tuple[str, ...]] = ("policy", "critic")
@@ -69,11 +77,21 @@ class COMA(OnPolicy):
 
     def __post_init__(self) -> None:
         OnPolicy.__post_init__(self)
+        name_recurrent(self)
         if self.target_every < 1:
             raise ConfigError("algorithm.target_every must be at least 1")
 
+    def layout(self, environment: EnvironmentSpec) -> EpisodeLayout:
+        """Return the layout of a step; that of images has no other state than they are."""
+        return kept(OnPolicy.layout(self, environment), self.model, environment.agents)
+
+    def members(self, environment: EnvironmentSpec) -> tuple[GroupMembers, ...]:
+        """Return the members of each group, which observe features of images."""
+        image = image_of(self.model, environment.agents)
+        return viewers(OnPolicy.members(self, environment), image, features=self.hidden)
+
     def networks(self, environment: EnvironmentSpec, agent: int) -> Mapping[str, nn.Module]:
-        """Build the policy and the critic of an agent's group.
+        """Build the policy and the critic of an agent's group; the policy has the encoder.
 
         Raises:
             ConfigError: The agent's actions are continuous, or several choices at once.
@@ -86,12 +104,20 @@ class COMA(OnPolicy):
             )
         layout = self.layout(environment)
         state: int = layout.state.stop - layout.state.start
+        if own.image is not None:
+            state = layout.agents * own.observation
         seen = state + own.observation + layout.agents * max(layout.action_sizes)
-        build = RecurrentAgent if self.recurrent else perceptron
+        layers = partial(perceptron, normalised=self.layer_norm)
+        build = partial(RecurrentAgent, normalised=self.layer_norm) if self.recurrent else layers
         return {
-            "policy": policy_of(own, build, hidden=self.hidden),
-            "critic": perceptron(own.width(seen), self.hidden, own.actions),
+            "policy": policy_of(own, build, hidden=self.hidden, normalised=self.layer_norm),
+            "critic": layers(own.width(seen), self.hidden, own.actions),
         }
+
+    def seen(self, own: GroupMembers, nets: Networks, steps: Steps) -> Steps:
+        """Return steps in which all agents observe features, if they observe images."""
+        policy = nets.policy[own.agents[0]]
+        return seeing(own, policy, steps, joint=True) if isinstance(policy, Seeing) else steps
 
     def critic_sees(self, own: GroupMembers, steps: Steps) -> Tensor:
         """Return the state, the own observation and the others' actions, by row and member."""
@@ -112,7 +138,7 @@ class COMA(OnPolicy):
         """Compute a unit's share of L and of the statistics; see ``OnPolicy.losses``."""
         first, agents = own.agents[0], list(own.agents)
         action, acts = steps.action[:, agents, None], steps.acts[:, agents]
-        earns = steps.earns[:, agents]
+        earns, steps = steps.earns[:, agents], self.seen(own, nets, steps)
         expected = steps.derived["value"][:, agents] + steps.derived["advantage"][:, agents]
         available = steps.available[:, agents, : own.actions]
         every = log_probabilities(self.outputs(own, nets, steps), available)
@@ -134,18 +160,19 @@ class COMA(OnPolicy):
 
     def judged(self, own: GroupMembers, nets: Networks, steps: Steps) -> Mapping[str, Tensor]:
         """Return the target critic's values of the actions."""
-        critic, seen = nets.target_critic[own.agents[0]], self.critic_sees(own, steps)
+        critic, steps = nets.target_critic[own.agents[0]], self.seen(own, nets, steps)
+        seen = self.critic_sees(own, steps)
         values = over_episodes(critic, seen, steps.lengths, apart=steps.apart)
         return {"value": values.gather(2, steps.action[:, list(own.agents), None])[..., 0]}
 
-    def prepare(
+    def prepare_together(
         self,
         rows: FloatArray,
         nets: Networks,
         groups: tuple[GroupMembers, ...],
         layout: EpisodeLayout,
     ) -> None:
-        """Fill the derived columns of episodes, which go on with the likeliest actions."""
+        """Fill derived columns of episodes, which go on with the likeliest actions."""
         episodes = [rows[place] for place in episodes_in(rows, layout.length)]
         last = np.cumsum([len(episode) for episode in episodes]) - 1
         played = rows[last, layout.action].copy()
@@ -154,11 +181,12 @@ class COMA(OnPolicy):
             for own in groups:
                 agents = list(own.agents)
                 available = steps.available[last][:, agents, : own.actions]
-                every = log_probabilities(self.outputs(own, nets, steps)[last], available)
+                outputs = self.outputs(own, nets, self.seen(own, nets, steps))
+                every = log_probabilities(outputs[last], available)
                 likeliest = every.argmax(2).where(available.any(2), int(NO_ACTION))
                 columns = layout.action.start + np.array(agents)
                 rows[last[:, None], columns] = likeliest.cpu().numpy()
-        OnPolicy.prepare(self, rows, nets, groups, layout)
+        OnPolicy.prepare_together(self, rows, nets, groups, layout)
         rows[last, layout.action] = played
 
     @property

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from math import sqrt
 from typing import TypeAlias
@@ -107,6 +107,15 @@ def members_of(
         vector=vectors[0],
         identity=identity and len(agents) > 1,
     )
+
+
+def viewers(
+    members: tuple[GroupMembers, ...], image: Image | None, *, features: int
+) -> tuple[GroupMembers, ...]:
+    """Return the members of each group, which observe features of an image if there is one."""
+    if image is None:
+        return members
+    return tuple(replace(own, image=image, observation=features) for own in members)
 
 
 class Steps:

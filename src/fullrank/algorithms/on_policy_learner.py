@@ -208,15 +208,16 @@ class OnPolicy(ABC):
         places = episodes_in(rows, layout.length)
         alone = bool(layout.vectors) or any(own.image for own in groups)
         for together in [[place] for place in places] if alone else [places]:
-            self._prepare(rows[together[0].start : together[-1].stop], nets, groups, layout)
+            self.prepare_together(rows[together[0].start : together[-1].stop], nets, groups, layout)
 
-    def _prepare(
+    def prepare_together(
         self,
         rows: FloatArray,
         nets: Networks,
         groups: tuple[GroupMembers, ...],
         layout: EpisodeLayout,
     ) -> None:
+        """Fill the derived columns of episodes that are loaded together; see ``prepare``."""
         columns, places = layout.columns, episodes_in(rows, layout.length)
         device, episodes = next(nets.policy[0].parameters()).device, [rows[own] for own in places]
         steps = Steps(episodes, layout, device=device, apart=True)

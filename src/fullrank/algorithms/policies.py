@@ -6,6 +6,7 @@ whose deviation is a parameter; ``fullrank.algorithms.likelihoods`` has the dist
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from math import log
 
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 
 from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.likelihoods import LearnedSpread
-from fullrank.algorithms.on_policy import GroupMembers
+from fullrank.algorithms.on_policy import GroupMembers, Steps
 from fullrank.algorithms.roles import Memory, RecurrentLayers
 from fullrank.algorithms.trajectories import by_agent, image_layers, own_layers
 from fullrank.common.errors import ConfigError
@@ -25,7 +26,7 @@ from fullrank.environments.base import AgentSpec, Continuous, MultiDiscrete
 from fullrank.networks.fused import kernels
 from fullrank.networks.fused.perceptron import outputs_apart
 from fullrank.networks.heads import Choices, Choose, Head, Relaxed
-from fullrank.networks.images import Seeing, above
+from fullrank.networks.images import ImageEncoder, Seeing, above
 from fullrank.networks.modules import layers_of
 from fullrank.networks.normalised import Normalising
 from fullrank.networks.value_networks import RecurrentAgent
@@ -62,20 +63,28 @@ class GaussianPolicy(nn.Module):
 
 
 def policy_of(
-    own: GroupMembers, build: Callable[[int, int, int], nn.Module], *, hidden: int
+    own: GroupMembers,
+    build: Callable[[int, int, int], nn.Module],
+    *,
+    hidden: int,
+    normalised: bool = False,
 ) -> nn.Module:
-    """Build the policy of a group.
+    """Build the policy of a group, above the features of an image if its members observe one.
 
     Args:
         own: Members of the group.
         build: Builds a network from the numbers of inputs, of hidden entries and of outputs.
         hidden: Number of hidden entries.
+        normalised: Normalise the features before ReLU.
     """
     network = build(own.width(own.observation), hidden, own.actions)
     *_, weights, _ = network.parameters()  # of the last layer
     with torch.no_grad():
         weights.mul_(FIRST_WEIGHTS)
-    return network if own.box is None else GaussianPolicy(network, own.actions)
+    policy = network if own.box is None else GaussianPolicy(network, own.actions)
+    if own.image is None:
+        return policy
+    return Seeing(ImageEncoder(own.image, own.observation, normalised=normalised), policy)
 
 
 def core_of(network: nn.Module) -> nn.Module:
@@ -112,6 +121,27 @@ def over_episodes(
     found, _ = network(padded.flatten(1, 2), state)
     by_episode = torch.unflatten(found, 1, (len(lengths), -1)).unbind(1)
     return torch.cat([own[:rows] for own, rows in zip(by_episode, lengths, strict=True)])
+
+
+def seeing(own: GroupMembers, policy: Seeing, steps: Steps, *, joint: bool) -> Steps:
+    """Return steps in which the members of a group observe features of their images.
+
+    Args:
+        own: Members of the group.
+        policy: Has the encoder.
+        steps: Steps with packed images.
+        joint: The state is read, which is the features of all agents.
+    """
+    every = steps.observation
+    encoded = partial(over_episodes, policy.encoder, lengths=steps.lengths, apart=steps.apart)
+    if joint or len(own.agents) == every.shape[1]:
+        features = encoded(every)
+    else:
+        agents = torch.tensor(own.agents, device=every.device)
+        features = encoded(every[:, agents])
+        blank = features.new_zeros(*every.shape[:2], own.observation)
+        features = blank.index_copy(1, agents, features)
+    return steps.seeing(features, features.flatten(1))
 
 
 class PolicyActor:

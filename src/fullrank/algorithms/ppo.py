@@ -28,7 +28,7 @@ computed; the controller moves these along the statistics. Units and their sums 
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
@@ -48,9 +48,10 @@ from fullrank.algorithms.on_policy import (
     ValueScale,
     WholeMinibatch,
     rescale,
+    viewers,
 )
 from fullrank.algorithms.on_policy_learner import Moved, OnPolicy
-from fullrank.algorithms.policies import core_of, over_episodes, policy_of
+from fullrank.algorithms.policies import core_of, over_episodes, policy_of, seeing
 from fullrank.algorithms.problem import DataMode, Problem
 from fullrank.algorithms.roles import Gradients
 from fullrank.algorithms.updates import Entries, Statistics
@@ -58,11 +59,11 @@ from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray
 from fullrank.networks.fused.cuda import stays_on
 from fullrank.networks.images import (
-    ImageEncoder,
     Model,
     Seeing,
     above,
     image_of,
+    kept,
     name_recurrent,
 )
 from fullrank.networks.modules import layers_of, perceptron
@@ -121,17 +122,12 @@ class PPO(OnPolicy):
 
     def layout(self, environment: EnvironmentSpec) -> EpisodeLayout:
         """Return the layout of a step; that of images has no other state than they are."""
-        layout = OnPolicy.layout(self, environment)
-        seen = image_of(self.model, environment.agents)
-        return layout if seen is None else layout.of_images()
+        return kept(OnPolicy.layout(self, environment), self.model, environment.agents)
 
     def members(self, environment: EnvironmentSpec) -> tuple[GroupMembers, ...]:
         """Return the members of each group, which observe features of images."""
-        members = OnPolicy.members(self, environment)
         image = image_of(self.model, environment.agents)
-        if image is None:
-            return members
-        return tuple(replace(own, image=image, observation=self.hidden) for own in members)
+        return viewers(OnPolicy.members(self, environment), image, features=self.hidden)
 
     def networks(self, environment: EnvironmentSpec, agent: int) -> Mapping[str, nn.Module]:
         """Build the policy and the value of an agent's group; the policy has the encoder."""
@@ -140,15 +136,12 @@ class PPO(OnPolicy):
         build = partial(
             RecurrentAgent if self.recurrent else perceptron, normalised=self.layer_norm
         )
-        policy = policy_of(own, build, hidden=self.hidden)
-        if own.image is not None:
-            if self.normalise_observations:
-                raise ConfigError(
-                    "algorithm.normalise_observations is for numbers, and images have a scale of "
-                    "their own; set it to false, or algorithm.model to 'mlp'"
-                )
-            encoder = ImageEncoder(own.image, own.observation, normalised=self.layer_norm)
-            policy = Seeing(encoder, policy)
+        if own.image is not None and self.normalise_observations:
+            raise ConfigError(
+                "algorithm.normalise_observations is for numbers, and images have a scale of "
+                "their own; set it to false, or algorithm.model to 'mlp'"
+            )
+        policy = policy_of(own, build, hidden=self.hidden, normalised=self.layer_norm)
         value: nn.Module = build(own.width(seen), self.hidden, 1)
         if self.normalise_observations:
             policy = Normalising(own.observation, policy)
@@ -157,22 +150,13 @@ class PPO(OnPolicy):
 
     def seen(self, own: GroupMembers, nets: Networks, steps: Steps) -> Steps:
         """Return steps in which the members, and all agents of a state, observe features."""
-        first, every = own.agents[0], steps.observation
-        policy, value = nets.policy[first], nets.value[first]
+        policy, value = nets.policy[own.agents[0]], nets.value[own.agents[0]]
         if isinstance(policy, Normalising):
             state = value.sees(steps.state) if isinstance(value, Normalising) else steps.state
-            return steps.seeing(policy.sees(every), state)
+            return steps.seeing(policy.sees(steps.observation), state)
         if not isinstance(policy, Seeing):
             return steps
-        encoded = partial(over_episodes, policy.encoder, lengths=steps.lengths, apart=steps.apart)
-        if self.joint or len(own.agents) == every.shape[1]:
-            features = encoded(every)
-        else:
-            agents = torch.tensor(own.agents, device=every.device)
-            features = encoded(every[:, agents])
-            blank = features.new_zeros(*every.shape[:2], own.observation)
-            features = blank.index_copy(1, agents, features)
-        return steps.seeing(features, features.flatten(1))
+        return seeing(own, policy, steps, joint=self.joint)
 
     def moments(
         self, own: GroupMembers, nets: Networks, steps: Steps, whole: WholeMinibatch

@@ -15,7 +15,7 @@ from fullrank.common.errors import ConfigError
 from fullrank.environments.base import AgentSpec
 from fullrank.networks.normalised import Normalising
 from fullrank.networks.value_networks import activated
-from fullrank.replay.episodes import packed_size
+from fullrank.replay.episodes import EpisodeLayout, packed_size
 
 Image: TypeAlias = tuple[int, int, int]
 """Height, width and channels."""
@@ -69,6 +69,11 @@ def name_recurrent(settings: Any) -> None:
             "none: leave out one of them"
         )
     object.__setattr__(settings, "recurrent", True)
+
+
+def kept(layout: EpisodeLayout, model: Model, agents: Sequence[AgentSpec]) -> EpisodeLayout:
+    """Return the layout of a step in which images are packed if convolutions are to see them."""
+    return layout if image_of(model, agents) is None else layout.of_images()
 
 
 def layers_for(image: Image) -> tuple[tuple[int, int, int], ...]:

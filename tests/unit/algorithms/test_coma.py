@@ -30,6 +30,7 @@ ENVIRONMENT = EnvironmentSpec(agents=TEAM, state_size=STATE)
 SMALL: dict[str, Any] = {"batch_size": 7, "micro_batches": 3, "hidden": 11}
 LEARNERS = {
     "shared": COMA(**SMALL, entropy_weight=0.3),
+    "normalised": COMA(**SMALL, layer_norm=True),
     "apart": COMA(**SMALL, share="none", reward="own"),
     "pair": COMA(**SMALL, share={"pair": ("agent_0", "agent_2"), "one": ("agent_1",)}),
 }
@@ -62,6 +63,7 @@ class Plain:
 
     def __init__(self, learner: COMA, algorithm: Algorithm, agents: tuple[int, ...]) -> None:
         self.layout, self.agents = learner.layout(ENVIRONMENT), agents
+        self.normalised = learner.layer_norm
         self.wide, self.most = (max(SIZES[agent][part] for agent in agents) for part in (0, 1))
         self.identities = len(agents) if len(agents) > 1 else 0
         seen, self.algorithm = self.wide + self.identities, algorithm
@@ -80,11 +82,14 @@ class Plain:
         parts = torch.split(flat, [a * b for a, b in shapes])
         return [p.view(shape).requires_grad_() for p, shape in zip(parts, shapes, strict=True)]
 
-    @staticmethod
-    def through(layers: list[Tensor], inputs: Tensor) -> Tensor:
+    def through(self, layers: list[Tensor], inputs: Tensor) -> Tensor:
         for number, layer in enumerate(layers):
             inputs = layer @ torch.cat([inputs, torch.ones(1, dtype=torch.float64)])
-            inputs = inputs.relu() if number < len(layers) - 1 else inputs
+            if number < len(layers) - 1:
+                if self.normalised:
+                    deviation = (inputs.var(correction=0) + 1e-5).sqrt()
+                    inputs = (inputs - inputs.mean()) / deviation
+                inputs = inputs.relu()
         return inputs
 
     def own(self, step: Tensor, agent: int) -> tuple[Tensor, Tensor]:

@@ -38,8 +38,9 @@ TINY: dict[str, Any] = {
 
 def run(**options: Any) -> LocalRun:
     chosen = {key.replace("__", "."): value for key, value in options.items()}
-    on_policy = chosen.get("algorithm.name") in ON_POLICY
-    more = {"algorithm.epochs": 4} if on_policy else {"collect.warmup": 100}
+    name = chosen["algorithm.name"]
+    on_policy = {"algorithm.epochs": 4} if name != "coma" else {}
+    more = on_policy if name in ON_POLICY else {"collect.warmup": 100}
     return LocalRun(load(options=TINY | more | chosen).check().config, coded=False)
 
 
@@ -102,7 +103,7 @@ def test_convolutions_see_images_of_one_shape_that_are_large_enough() -> None:
             image_of("cnn", agents)
 
 
-@pytest.mark.parametrize("name", ["ippo", "mappo", "pqn", "vdn", "iql"])
+@pytest.mark.parametrize("name", ["ippo", "mappo", "coma", "pqn", "vdn", "iql"])
 def test_rows_hold_the_images_that_were_played_in_a_third_of_their_entries(name: str) -> None:
     played = run(algorithm__name=name)
     layout = played.training.problem.episodes
@@ -173,6 +174,12 @@ def test_containers_learn_from_images_as_numbers_alone() -> None:
             "algorithm__exploration_steps": 1000,
         },
         {
+            "iterations": 400,
+            "algorithm__name": "coma",
+            "algorithm__hidden": 32,
+            "algorithm__discount": 0.0,
+        },
+        {
             "algorithm__name": "vdn",
             "algorithm__batch_size": 16,
             "algorithm__discount": 0.5,
@@ -182,12 +189,8 @@ def test_containers_learn_from_images_as_numbers_alone() -> None:
 )
 def test_a_team_learns_from_what_it_sees(options: dict[str, Any]) -> None:
     """Two viewers of six steps: blind play earns 3, a team that sees the quarters 12."""
-    learned = run(
-        iterations=160,
-        environment__copies=16,
-        algorithm__learning_rate=0.003,
-        **options,
-    )
+    chosen = {"iterations": 160, "environment__copies": 16, "algorithm__learning_rate": 0.003}
+    learned = run(**chosen | options)
     learned.train()
     environment = make_environment(f"{GAMES}:Screens", copies=4)
     played = evaluate(environment, Greedy(learned.training.algorithm.actor), 16, seed=1)
@@ -199,10 +202,11 @@ def test_a_team_learns_from_what_it_sees(options: dict[str, Any]) -> None:
     [
         {"algorithm__name": "ippo", "algorithm__layer_norm": True},
         {"algorithm__name": "mappo", "algorithm__recurrent": True},
+        {"algorithm__name": "coma", "algorithm__layer_norm": True, "algorithm__recurrent": True},
         {"algorithm__name": "pqn", "algorithm__last_action": True},
         {"algorithm__name": "iql", "algorithm__layer_norm": True},
     ],
-    ids=["ippo", "memory", "pqn", "iql"],
+    ids=["ippo", "memory", "coma", "pqn", "iql"],
 )
 @pytest.mark.parametrize("form", [RecurrentTensors, RecurrentGraph])
 def test_policies_that_see_images_are_exported(

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from fullrank.algorithms import Algorithm, EnvironmentSpec
+from fullrank.algorithms.coma import COMA
 from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.ippo import IPPO
 from fullrank.algorithms.iql import IQL
@@ -425,7 +426,7 @@ def test_acting_step_by_step_computes_the_values_that_are_learned(recurrent: boo
             state = np.ones_like(state)
 
 
-@pytest.mark.parametrize("kind", [VDN, PQN, IPPO])
+@pytest.mark.parametrize("kind", [VDN, PQN, IPPO, COMA])
 def test_gru_names_the_network_with_a_recurrent_state(kind: Callable[..., Any]) -> None:
     named = kind(model="gru")
     assert named.recurrent
