@@ -8,9 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
-import numpy as np
 import typer
 
+from fullrank.algorithms.base import EnvironmentSpec, layout_of
+from fullrank.algorithms.problem import Problem
 from fullrank.cli.options import (
     AgentsOption,
     ConfigOption,
@@ -33,11 +34,18 @@ from fullrank.common.errors import ConfigError, RunDirectoryInUse, ServiceLost
 from fullrank.config.code import code_of
 from fullrank.config.elsewhere import remember_run
 from fullrank.config.layers import Resolved, load
-from fullrank.config.plugins import EPISODIC, ON_POLICY, PER_AGENT, learns_episodes, spec_of
+from fullrank.config.plugins import (
+    EPISODIC,
+    ON_POLICY,
+    PER_AGENT,
+    SEEING,
+    complete,
+    learns_episodes,
+    spec_of,
+)
 from fullrank.config.toml import to_toml
 from fullrank.config.tree import RunConfig
 from fullrank.config.trust import remember
-from fullrank.environments.base import is_adapted
 from fullrank.host.certificates import initialise, today
 from fullrank.runs.identity import check_continues
 from fullrank.runs.record import METRICS
@@ -175,41 +183,83 @@ def write_settings(path: Path, config: RunConfig) -> None:
     remember_run(path)
 
 
-LARGE = 4096
-"""Entries of an observation from which on a run says what it costs before it begins."""
+LARGE_BYTES = 10**9
+"""Bytes of all networks, targets and moments from which on a run says what it costs."""
+LARGE_ROW_BYTES = 64_000
+"""Bytes of a row of replay from which on it does."""
+HIDDEN, LAYERS, NETWORKS = 128, 2, 3
+"""Most hidden entries, layers and networks of an agent by default, among ``PER_AGENT``."""
 
 
 def costs_of(sized: Resolved) -> Iterator[str]:
-    """Say how large networks and rows are where observations are large, and what an update costs.
-
-    The update of a minibatch of random episodes is timed.
+    """Say what is large about a run: networks, rows and replay; then what an update costs.
 
     Raises:
         ConfigError: The networks do not fit this machine.
     """
-    config = sized.config
-    if not is_adapted(config.environment.name):
-        return
+    config, name = sized.config, sized.config.algorithm.name
     spec = sized.environment or spec_of(config)
-    if max(agent.observation_size for agent in spec.agents) < LARGE:
-        return
+    if name in PER_AGENT:
+        if all(agent.image is not None for agent in spec.agents):
+            seeing = ", ".join(SEEING)
+            yield f"{name} flattens images into numbers; {seeing} see them by convolutions"
+        large_row = 4 * spec.layout.row_size > LARGE_ROW_BYTES
+        if not large_row and _most_bytes(config, spec) <= LARGE_BYTES:
+            return  # without an import of torch
     from fullrank.wiring import plugins  # imports torch
+    from fullrank.wiring.training import rows_held
 
+    config = complete(config, sized.origin, tables=["algorithm"])
     problem = plugins.problem_that_fits(plugins.algorithm_config_of(config), spec)
-    networks, bytes_ = plugins.networks_of(problem)
-    step = f"{4e-3 * problem.row_size:.3g} kB a step of all agents"
-    said = f"{networks}: {bytes_ / 1e9:.2g} GB with targets and moments, and {step}"
-    if problem.episodes is None:
-        yield f"{said}, a minibatch of {4e-9 * problem.row_size * problem.data.batch_size:.2g} GB"
+    (networks, bytes_), row_bytes = plugins.networks_of(problem), 4 * problem.row_size
+    drawn = problem.data.batch_size
+    if bytes_ <= LARGE_BYTES and (not drawn or row_bytes <= LARGE_ROW_BYTES):
         return
-    algorithm = plugins.algorithm_of(config, spec)
-    generator, units = np.random.default_rng(0), range(len(problem.units))
-    rows = problem.episodes.synthetic(generator, problem.data.batch_size)
+    said = f"{networks}: {bytes_ / 1e9:.3g} GB with targets and moments"
+    if drawn:
+        rows, asked = rows_held(config, problem), config.replay.capacity
+        said += f"; {row_bytes / 1e3:.3g} kB a step of all agents, of which replay holds {rows}"
+        said += f" of {asked} (replay.capacity_bytes)" if rows < asked else ""
+    yield said
+    yield from _cost_of_update(config, spec, problem)
+
+
+def _cost_of_update(config: RunConfig, spec: EnvironmentSpec, problem: Problem) -> Iterator[str]:
+    """Time an update of a random minibatch on a CPU; nothing is timed for a card."""
+    from fullrank.algorithms.devices import device_of
+    from fullrank.training.worker import probe_batch
+    from fullrank.wiring.plugins import algorithm_of
+
+    if device_of(config.compute.device, accelerated=problem.accelerated).type != "cpu":
+        return
+    gradients = algorithm_of(config, spec).gradients
+    batch = probe_batch(problem, layout_of(spec.agents, masked=problem.masked), seed=config.seed)
     began_s = time.process_time()
-    for _ in algorithm.gradients.compute(rows, units, iteration=0):
+    for _ in gradients.compute(batch, range(len(problem.units)), iteration=0):
         pass
-    each_s = (time.process_time() - began_s) / len(rows)
-    yield f"{said}; an update takes about {100 * each_s:.2g} CPU s for every 100 steps of a copy"
+    update_s = time.process_time() - began_s
+    if problem.episodes:
+        each_s = 100 * update_s / len(batch)
+        yield f"an update takes about {each_s:.2g} CPU s for every 100 steps of a copy"
+        return
+    whole_h = update_s * config.iterations / 3600
+    yield (
+        f"an iteration takes about {update_s:.3g} CPU s, {config.iterations} iterations "
+        f"{whole_h:.3g} CPU h"
+    )
+
+
+def _most_bytes(config: RunConfig, spec: EnvironmentSpec) -> int:
+    """Bound the bytes of the networks of an algorithm of ``PER_AGENT``, with targets and moments.
+
+    No network has more inputs than all observations and, twice, all actions.
+    """
+    params, actions = config.algorithm.params, [agent.action.size for agent in spec.agents]
+    hidden, layers = params.get("hidden", HIDDEN), params.get("hidden_layers", LAYERS)
+    inputs = sum(agent.observation_size for agent in spec.agents) + 2 * sum(actions)
+    weights = (inputs + layers * hidden + 2 * max(actions) + 1) * (hidden + 1)
+    bound: int = 4 * 4 * NETWORKS * len(spec.agents) * weights
+    return bound
 
 
 def of_new_run(layers: Resolved, *, local: bool) -> Resolved:

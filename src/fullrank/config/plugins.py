@@ -77,6 +77,8 @@ ON_POLICY = ("ippo", "mappo", "coma", "pqn")
 """Algorithms of this package that learn from each collection alone."""
 EPISODIC = ("qmix", "vdn", "iql", "qplex", *ON_POLICY)
 """Algorithms of this package that learn from whole episodes, one of each copy per iteration."""
+SEEING = ("ippo", "mappo", "coma", "pqn", "vdn", "iql")
+"""Algorithms of this package that see images of bytes by convolutions."""
 WHOLE_EPISODES = "whole_episodes"
 """Class attribute by which a plug-in says that it learns from whole episodes."""
 SIZING = ("code", "stragglers", "environment")

@@ -12,14 +12,12 @@ from fullrank.algorithms import (
 )
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray
+from fullrank.config.plugins import SEEING
 from fullrank.config.tree import RunConfig
 from fullrank.environments import Environment, make_environment
 from fullrank.environments.base import Step
 from fullrank.replay.limits import MINIBATCH_BYTES, rows_per_minibatch
 from fullrank.stragglers import DelayModel, delay_models
-
-SEEING = ("ippo", "mappo", "pqn", "vdn", "iql")
-"""Algorithms of this package with an encoder of images."""
 
 PARAMETERS = 2**31
 """Most parameters of all networks of a run, which take 8 GiB."""

@@ -281,6 +281,11 @@ def _controllers_algorithm(config: RunConfig, spec: EnvironmentSpec) -> Algorith
     return computed_elsewhere(make(here), make(config))
 
 
+def rows_held(config: RunConfig, problem: Problem) -> int:
+    """Return the rows that a table of replay holds within both limits, before it is refused."""
+    return min(config.replay.capacity, config.replay.capacity_bytes // (4 * problem.row_size))
+
+
 def capacity_of(config: RunConfig, training: Training) -> int:
     """Return the number of transitions that replay holds within both of its limits.
 
@@ -288,8 +293,7 @@ def capacity_of(config: RunConfig, training: Training) -> int:
         ConfigError: The capacity is below the warm-up.
     """
     settings, row_bytes = config.replay, 4 * training.problem.row_size
-    warmup = training.collector.warmup
-    capacity = min(settings.capacity, settings.capacity_bytes // row_bytes)
+    warmup, capacity = training.collector.warmup, rows_held(config, training.problem)
     if not capacity:
         raise ConfigError(
             f"replay.capacity_bytes = {settings.capacity_bytes} is less than one transition of "

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -248,23 +249,79 @@ SCREENS = {
 }
 
 
+SIZES = r"0\.\d+ GB with targets and moments; \S+ kB a step of all agents, of which replay holds "
+
+
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "sizes", "cost"),
     [
         (
             "ippo",
-            r"1 policy network of 0\.\d+ M weights: 0\.\d+ GB with targets and moments, and \S+ "
-            r"kB a step of all agents; an update takes about \S+ CPU s for every 100 steps of a "
-            r"copy",
+            rf"1 policy network of 0\.\d+ M weights: {SIZES}\d+ of 1000000 "
+            r"\(replay\.capacity_bytes\)",
+            r"an update takes about \S+ CPU s for every 100 steps of a copy",
         ),
-        ("maddpg", r"2 critic networks of .* and 2 policy networks of .*, a minibatch of \S+ GB"),
+        (
+            "maddpg",
+            rf"2 critic networks of .* and 2 policy networks of .*: {SIZES}\d+ of 1000000 .*",
+            r"an iteration takes about \S+ CPU s, 1000 iterations \S+ CPU h",
+        ),
     ],
 )
-def test_a_run_of_images_says_its_sizes_and_costs_before_it_begins(name: str, words: str) -> None:
-    sized = load(options=SCREENS | {"algorithm.name": name, "environment.side": 80}).size()
-    (line,) = train.costs_of(sized)
-    assert re.fullmatch(words, line)
-    assert not [*train.costs_of(load(options=SCREENS | {"environment.side": 30}).size())]
+def test_a_run_of_large_rows_says_its_sizes_and_costs_before_it_begins(
+    name: str, sizes: str, cost: str
+) -> None:
+    options = SCREENS | {"algorithm.name": name, "environment.side": 120, "iterations": 1000}
+    sized = load(options=options).size()
+    *_, said, timed = train.costs_of(sized)
+    assert re.fullmatch(sizes, said)
+    assert re.fullmatch(cost, timed)
+    assert not [*train.costs_of(load(options=SCREENS | {"algorithm.name": "ippo"}).size())]
+
+
+def test_a_large_team_says_its_sizes_before_an_update_is_timed() -> None:
+    """Only sizes are asked for, which allocate nothing."""
+    options = {"environment.name": "cooperative_navigation", "environment.agents": 60}
+    said = next(train.costs_of(load(options=options).size()))
+    assert said == (
+        "60 critic networks of 2.82 M weights and 60 policy networks of 0.0634 M weights: 2.77 GB "
+        "with targets and moments; 118 kB a step of all agents, of which replay holds 145493 of "
+        "1000000 (replay.capacity_bytes)"
+    )
+    fitting = load(options=options | {"replay.capacity": 30_000}).size()
+    assert next(train.costs_of(fitting)).endswith("of which replay holds 30000")
+    few = load(options=options | {"environment.agents": 3, "algorithm.hidden": 8000}).size()
+    assert next(train.costs_of(few)).startswith("3 critic networks of 6")
+
+
+@pytest.mark.parametrize("name", [*PER_AGENT, *EPISODIC])
+def test_a_default_run_says_and_times_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugins, "algorithm_of", None)
+    if name in PER_AGENT:  # which are judged without torch
+        monkeypatch.setattr(plugins, "problem_that_fits", None)
+    assert not [*train.costs_of(load(options={"algorithm.name": name}).size())]
+
+
+@pytest.mark.parametrize("name", PER_AGENT)
+@pytest.mark.parametrize("options", [{}, {"environment.agents": 9}, {"algorithm.hidden": 3}])
+def test_sizes_that_are_judged_without_torch_are_never_too_small(
+    name: str, options: dict[str, Any]
+) -> None:
+    team = {"environment.name": "ising"} if name == "darl1n" else {}
+    config = load(options={"algorithm.name": name} | team | options).size().config
+    spec = spec_of(config)
+    problem = plugins.problem_that_fits(plugins.algorithm_config_of(config), spec)
+    assert plugins.networks_of(problem)[1] <= train._most_bytes(config, spec)
+
+
+@pytest.mark.parametrize("name", PER_AGENT)
+def test_algorithms_without_an_encoder_say_that_they_flatten_images(name: str) -> None:
+    options = {"environment.name": SCREENS["environment.name"], "algorithm.name": name}
+    sized = replace(load(options=options), environment=spec_of(load(options=options).config))
+    assert [*train.costs_of(sized)] == [
+        f"{name} flattens images into numbers; ippo, mappo, coma, pqn, vdn, iql see them by "
+        "convolutions"
+    ]
 
 
 def test_networks_that_exceed_the_machine_are_refused_with_their_sizes(
@@ -276,7 +333,7 @@ def test_networks_that_exceed_the_machine_are_refused_with_their_sizes(
         ConfigError,
         match=r"2 critic networks of 1\.\d+ M weights and 2 policy networks of 0\.\d+ M weights: "
         r"0\.\d+ GB with targets and moments, and this machine has 0\.01 GB; .*use ippo, "
-        r"mappo, pqn, vdn, iql, which see them by convolutions",
+        r"mappo, coma, pqn, vdn, iql, which see them by convolutions",
     ):
         plugins.algorithm_of(sized.config, spec_of(sized.config))
 
