@@ -103,7 +103,7 @@ class Graphs:
         Other threads may launch on the device meanwhile.
         """
         pool = next((captured.graph.pool() for captured in self._captured.values()), None)
-        with torch.cuda.device(self._device), _uncollected():
+        with torch.cuda.device(self._device), _uncollected(), _same_stream():
             self._stream = self._stream or torch.cuda.Stream()  # type: ignore[no-untyped-call]
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool, self._stream, capture_error_mode="thread_local"):
@@ -121,6 +121,16 @@ def _uncollected() -> Iterator[None]:
     finally:
         if collects:
             gc.enable()
+
+
+@contextmanager
+def _same_stream() -> Iterator[None]:
+    """Launch on the same stream afterwards: a capture that fails leaves its own current."""
+    stream = torch.cuda.current_stream()
+    try:
+        yield
+    finally:
+        torch.cuda.set_stream(stream)
 
 
 Item = TypeVar("Item")
