@@ -147,18 +147,24 @@ def _table(team: Team, capacity: int) -> dict[str, Any]:
 
 
 def _both(update: Callable[[Any, Any], Any], state: Any) -> Iterator[tuple[str, Run, int]]:
-    """One update a call, then a scan of updates: name, call that waits for the device, updates."""
+    """One update a call, then a scan of updates: name, call that waits for the device, updates.
 
-    def scanned(state: Any, key: Any) -> Any:
-        keys = jax.random.split(key, SCANNED)
-        return lax.scan(lambda carry, own: (update(carry, own), None), state, keys)[0]
+    The key is split within what is compiled, so that a call is one dispatch.
+    """
 
-    for name, program, updates in (("JAX", update, 1), ("JAX, scanned", scanned, SCANNED)):
-        compiled, held = jax.jit(program), [state, jax.random.key(2)]
+    def once(carry: Any) -> Any:
+        state, key = carry
+        key, own = jax.random.split(key)
+        return update(state, own), key
+
+    def scanned(carry: Any) -> Any:
+        return lax.scan(lambda each, _: (once(each), None), carry, length=SCANNED)[0]
+
+    for name, program, updates in (("JAX", once, 1), ("JAX, scanned", scanned, SCANNED)):
+        compiled, held = jax.jit(program), [(state, jax.random.key(2))]
 
         def call(compiled: Any = compiled, held: list[Any] = held) -> None:
-            held[1], key = jax.random.split(held[1])
-            held[0] = jax.block_until_ready(compiled(held[0], key))
+            held[0] = jax.block_until_ready(compiled(held[0]))
 
         yield name, call, updates
 

@@ -1,5 +1,6 @@
 """The command that tests and measures a CUDA device, of which a CPU runs small parts."""
 
+import importlib
 import importlib.metadata
 import importlib.util
 import json
@@ -12,7 +13,8 @@ import pytest
 
 pytestmark = pytest.mark.integration
 
-PROGRAM = Path(__file__).resolve().parents[2] / "tools" / "gpu.py"
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = ROOT / "tools" / "gpu.py"
 
 
 def measured(output: Path, *words: str, status: int = 0) -> list[dict[str, object]]:
@@ -92,3 +94,16 @@ def test_services_of_a_checkout_that_is_not_installed_are_found(
     (found,) = importlib.metadata.distributions(path=[str(tmp_path)])
     for group in ("fullrank.services", "fullrank.verbs", "console_scripts"):
         assert set(found.entry_points.select(group=group)) == set(installed.select(group=group))
+
+
+def test_a_call_of_a_peer_in_jax_is_one_dispatch(monkeypatch: pytest.MonkeyPatch) -> None:
+    jax = pytest.importorskip("jax", reason="needs jax, which no extra installs")
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    teams = importlib.import_module("jax_teams")
+    players = [*teams.ppo(agents=2, inputs=4, actions=5, rows=8, hidden=4)]
+    for _, call, _ in players:
+        call()  # compiles
+    for eager in ("split", "key", "fold_in"):
+        monkeypatch.delattr(jax.random, eager)
+    for _, call, _ in players:
+        call()
