@@ -16,6 +16,9 @@ from fullrank.environments.local_code import guard
 
 collect_ignore = ["faultlab"]  # equipment, whose modules register names once
 
+PHASES = ("setup", "call")
+"""Phases of a test whose log counts."""
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Threads that wait for work otherwise spin, and take the processor from other workers.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -40,6 +43,19 @@ def own_imports() -> Iterator[None]:
     """Let no test decide which modules the next one may import."""
     yield
     guard().policy = None
+
+
+@pytest.fixture(autouse=True)
+def captured_on_cuda(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test marked ``gpu`` in which a capture failed: it would compare launches alone."""
+    if request.node.get_closest_marker("gpu") is None:
+        yield
+        return
+    caplog = request.getfixturevalue("caplog")
+    yield
+    logged = [record.getMessage() for phase in PHASES for record in caplog.get_records(phase)]
+    refused = [line for line in logged if line.startswith("not_captured")]
+    assert not refused, refused[0]
 
 
 def lies_in(folder: Path, module: Any) -> bool:
