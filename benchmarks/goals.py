@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 
 import learns
+from captures import failed
 from fullrank.algorithms.maddpg import MADDPG
 from fullrank.config import load
 
@@ -48,16 +49,18 @@ def goals(device: str, iterations: int, *returns: int) -> Iterator[dict[str, Any
     points = {goal: run.reached(goal) for goal in returns}
     own = {f"to {goal}": point.seconds for goal, point in points.items() if point}
     yield from _reached("Fullrank", own, own, returns)
+    if run.refused:
+        yield {"player": "Fullrank", **failed(run.refused)}
     if importlib.util.find_spec("jax") is None:
         yield {"player": "JAX", "skipped": "jax is not installed"}
         return
-    words = ("goals_in_jax", str(iterations), *map(str, returns))
-    command = [sys.executable, str(PROGRAM), "--device", device, *words]
+    part = " ".join(map(str, ("goals_in_jax", iterations, *returns)))
+    command = [sys.executable, str(PROGRAM), "--device", device, part]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         yield {"player": "JAX", "failed": done.stderr.strip().splitlines()[-1][:200]}
     else:
-        yield from _reached("JAX", json.loads(done.stdout), own, returns)
+        yield from _reached("JAX", json.loads(done.stdout.splitlines()[0]), own, returns)
 
 
 def _reached(

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from captures import refused_in
 from fullrank.cli.policies import play_episodes
 from fullrank.common.types import Interval
 from fullrank.config.toml import read_config
@@ -62,6 +63,8 @@ class Trained:
     whole_s: float
     """Seconds from the command to its end."""
     curve: Sequence[Point]
+    refused: Sequence[str]
+    """Captures on CUDA that failed."""
 
     def reached(self, goal: float) -> Point | None:
         """The first point whose mean return is at least ``goal``."""
@@ -121,7 +124,8 @@ def trained(seed: int, options: Sequence[str]) -> Trained:
         started, began = time.time(), time.perf_counter()
         subprocess.run(command, check=True, stdout=sys.stderr)
         whole_s = time.perf_counter() - began
-        return Trained(seed=seed, whole_s=whole_s, curve=_curve(run, started))
+        curve, refused = _curve(run, started), refused_in(run)
+        return Trained(seed=seed, whole_s=whole_s, curve=curve, refused=refused)
 
 
 def _curve(run: Path, started: float) -> list[Point]:

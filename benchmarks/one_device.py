@@ -1,9 +1,11 @@
 """Claim: on one device a unit's bits do not depend on company, and equal the CPU's up to 1e-5.
 
-The measurements of ``tools/gpu.py`` (``make gpu``), each a part that takes a process of its own and
-prints rows as lines of JSON. Times are wall times, medians of a few calls, sample and optimiser
-included; ``times`` is a row's time over Fullrank's on the same device, so above 1 is slower.
-Without arguments it measures the claim on a CPU, at sizes that show that the program runs.
+The measurements of ``tools/gpu.py`` (``make gpu``): parts, each with its sizes, whose rows are
+printed as lines of JSON; the row with ``took_s`` ends a part. A row ``failed`` with the event
+``not_captured`` says that launches were timed in place of a graph. Times are wall times, medians of
+a few calls, sample and optimiser included; ``times`` is a row's time over Fullrank's on the same
+device, so above 1 is slower. Without arguments it measures the claim on a CPU, at sizes that show
+that the program runs.
 
 * ``company M H B``: bits of units alone, in threes, and all together; errors against the CPU,
   relative to the largest entry of a unit.
@@ -26,12 +28,15 @@ Without arguments it measures the claim on a CPU, at sizes that show that the pr
   in JAX, reach each return in at most N iterations (``goals.py``).
 * ``services N``: four learners on the device, without a straggler and with one a tenth of a second
   late, and one process there, which commit the same bits; and learners on the CPU.
-* ``ranks N H B``: one process on one card, and two ranks on two cards by nccl.
+* ``ranks N M H B``: one process on one card, and two ranks on two cards by nccl, each with half of
+  the agents; and the same with two micro-batches, of which each rank has one, as in paper 004.
 
     python benchmarks/one_device.py
+    python benchmarks/one_device.py --device cuda "updates 3 128 256" "aps 8 1024 4096"
 """
 
 import argparse
+import gc
 import json
 import os
 import statistics
@@ -50,6 +55,7 @@ import torch
 
 import pymarl_qmix
 import qmix_update
+from captures import failed, refused_here, refused_in
 from device_worlds import worlds
 from fast_update import ACTIONS, Fullrank, Workload, torchrl
 from fullrank.algorithms import Algorithm, EnvironmentSpec, algorithms
@@ -301,23 +307,29 @@ def alike(rows: Mapping[str, Row]) -> Iterator[Row]:
     yield from ({**row, "holds": equal} for row in ratios(rows))
 
 
-def ranks(device: str, iterations: int, hidden: int, batch: int) -> Iterator[Row]:
-    if visible() < 2:
-        yield {"player": "two cards", "skipped": f"{visible()} CUDA devices: no nccl, no two cards"}
+def ranks(device: str, iterations: int, agents: int, hidden: int, batch: int) -> Iterator[Row]:
+    nccl = torch.distributed.is_available() and torch.distributed.is_nccl_available()
+    if visible() < 2 or not nccl:
+        absent = [f"{visible()} CUDA devices", *([] if nccl else ["torch without nccl"])]
+        yield {"player": "two cards", "skipped": ", ".join(absent)}
         return
-    sizes = (f"algorithm.hidden={hidden}", f"algorithm.batch_size={batch}")
-    tower = ("environment.name=rover_tower", "environment.agents=8", *sizes)
-    runs = {"one card": (device, 1), "two cards": ("cuda", 2)}
-    yield from alike(
-        {
-            name: trained(place, iterations, "--local", words=(*tower, f"ranks.count={count}"))
-            for name, (place, count) in runs.items()
-        }
-    )
+    sizes = (f"environment.agents={agents}", f"algorithm.hidden={hidden}")
+    tower = ("environment.name=rover_tower", *sizes, f"algorithm.batch_size={batch}")
+    for split, parts in (("agents", 1), ("transitions", 2)):
+        own = (*tower, f"algorithm.micro_batches={parts}", f"ranks.split={split}")
+        runs = {f"one card, G = {parts}": (device, 1), f"two cards by {split}": ("cuda", 2)}
+        yield from alike(
+            {
+                name: trained(place, iterations, "--local", words=(*own, f"ranks.count={count}"))
+                for name, (place, count) in runs.items()
+            }
+        )
 
 
 def trained(device: str, iterations: int, *options: str, words: Sequence[str] = ()) -> Row:
     """Train by the command line; medians of the later half of the iterations.
+
+    A run of which something was not captured has failed, too.
 
     Raises:
         RuntimeError: The run failed; the message is its last line.
@@ -331,6 +343,7 @@ def trained(device: str, iterations: int, *options: str, words: Sequence[str] = 
         if done.returncode:
             raise RuntimeError((done.stderr or done.stdout).strip().splitlines()[-1])
         lines = Path(folder, "run/metrics.jsonl").read_text().splitlines()
+        refused = refused_in(Path(folder, "run"))
     records = [json.loads(line) for line in lines]
     late = records[len(records) // 2 :]
 
@@ -344,6 +357,7 @@ def trained(device: str, iterations: int, *options: str, words: Sequence[str] = 
         "play_ms": 1e3 * median("play_s"),
         "aps": round(median("agent_updates_per_s")),
         "digest": records[-1]["update_digest"],
+        **failed(refused),
     }
 
 
@@ -389,18 +403,39 @@ PARTS: dict[str, Callable[..., Iterator[Row]]] = {
 }
 
 
+def measured(part: str, device: str) -> Iterator[Row]:
+    """Yield the rows of a part, one that names a failed capture, and the one that ends it."""
+    kind, *sizes = part.split()
+    began = time.perf_counter()
+    with refused_here() as refused:
+        for row in PARTS[kind](device, *map(int, sizes)):
+            yield {"part": part, **row}
+    if refused:
+        yield {"part": part, "player": "Fullrank", **failed(refused)}
+    gc.collect()  # the next part has the memory of this one
+    torch.cuda.empty_cache()
+    yield {"part": part, "took_s": round(time.perf_counter() - began, 1)}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="A measurement on one device.")
+    parser = argparse.ArgumentParser(description="Measurements on one device.")
     parser.add_argument("--device", default="cpu", help="cuda, cuda:K or cpu")
-    parser.add_argument("part", nargs="?", default="company", choices=list(PARTS))
-    parser.add_argument("sizes", nargs="*", type=int, help="the part's own, in its order")
+    parser.add_argument(
+        "parts",
+        nargs="*",
+        default=["company"],
+        help=f"each with its sizes, as 'company 8 64 128'; {', '.join(PARTS)}",
+    )
     chosen = parser.parse_args(arguments)
+    for part in chosen.parts:
+        if part.split()[0] not in PARTS:
+            parser.error(f"{part!r} is no part: use one of {', '.join(PARTS)}")
     device = placed(chosen.device, devices=visible(), accelerated=True, setting="--device")
     if device == "cpu":
         torch.set_num_threads(1)
     os.environ.setdefault("JAX_PLATFORMS", device.partition(":")[0])  # no other one in its place
     holds = True
-    for row in PARTS[chosen.part](device, *chosen.sizes):
+    for row in (row for part in chosen.parts for row in measured(part, device)):
         print(json.dumps(row), flush=True)
         holds &= bool(row.get("holds", True))
     return int(not holds)

@@ -2,17 +2,20 @@
 
     make gpu                                      # ten minutes at most, into runs/gpu
     make gpu ARGS="--dry --output /tmp/gpu"       # all of it on the CPU, in small sizes
+    make gpu ARGS="--only tests"                  # one part; --without tests: all others
     make gpu PYTHON=/usr/bin/python3              # without .venv, by an interpreter that has torch
 
-It needs no network. In order it says what this host has, runs the tests marked ``gpu``, takes the
-measurements of ``benchmarks/one_device.py``, each in a process of its own, by their worth, then the
-run by services and two cards. Each row is printed when it is measured and added to
-``results.jsonl`` in the output folder, so that an interrupted run keeps what it has; all else that
-parts print is in ``log.txt``. A part that there is no time for is a line, too. The last minute
-and a half are kept for services and cards. ``summary.md`` has the table that is printed at the end,
-in which what is asked of a row stands beside it, and of rows that were not measured; it is written
-after each part. It exits with 1 if something failed, or packages are missing, and else with 2 if
-there was no time for something.
+It needs no network. In order it says what this host has and which peers it lacks, runs the tests
+marked ``gpu``, takes the measurements of ``benchmarks/one_device.py`` by their worth, then the run
+by services and two cards. Parts of one kind that follow each other share a process, so that torch
+is imported and kernels are compiled once; after a part that fails or is out of time another one
+takes the rest. Each row is printed when it is measured and added to ``results.jsonl`` in the output
+folder, so that an interrupted run keeps what it has; all else that parts print is in ``log.txt``.
+The row that ends a part has its seconds, and a part that there is no time for is a line, too. The
+last minute and a half are kept for services and cards. ``summary.md`` has the table that is printed
+at the end, in which what is asked of a row stands beside it, and of rows that were not measured; it
+is written after each process. It exits with 1 if something failed, or packages are missing, and
+else with 2 if there was no time for something.
 """
 
 import argparse
@@ -29,12 +32,13 @@ import sysconfig
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
-from threading import Timer
+from threading import Event, Timer
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("torch", "triton", "jax", "torchrl", "grpcio")
+PACKAGES = ("torch", "triton", "jax", "torchrl", "tensordict", "grpcio")
 NEEDED = ("pytest", "pytest-asyncio", "pytest-timeout", "hypothesis")
 """Packages without which no test runs, besides those of the distribution."""
 LIMIT_S, DRY_S, TESTS_S, PART_S, KEPT_S, LEAST_S = 570.0, 240.0, 240.0, 150.0, 90.0, 5.0
@@ -47,33 +51,13 @@ IMPORTS = (
     "fullrank_collector, pytest_asyncio, hypothesis"
 )
 """What is imported before the parts: it needs all packages, and those that they need."""
-CARD = (
-    *("updates 3 128 256", "qmix 32 60", "played 32 25", "whole 600"),
-    *("updates 8 1024 1024", "updates 8 64 1024", "updates 8 1024 512"),
-    *("aps 32 1024 4096", "aps 32 1024 512", "goals 9000 -475 -425", "ippo 320"),
-    *("aps 8 1024 4096", "aps 64 1024 4096", "worlds 8 200 4096 65536"),
-    *("overlap 32 1024 4096", "company 8 1024 512"),
-    *("aps 32 1024 1024", "aps 32 1024 2048", "aps 16 1024 4096", "overlap 8 1024 512"),
-    *(f"aps {agents} 1024 {batch}" for agents in (8, 16, 64) for batch in (512, 1024, 2048)),
-    "company 32 1024 512",
-)
-"""Parts of ``benchmarks/one_device.py`` by their worth, with their sizes."""
-CARD_LAST = ("services 200", "ranks 100 1024 4096")
-DRY = (
-    *("updates 3 16 32", "qmix 8 6", "played 4 6", "whole 40", "goals 40 -2000 -1000", "ippo 32"),
-    *("aps 4 32 64", "worlds 4 8 64", "overlap 4 32 64", "company 4 16 32"),
-)
-DRY_LAST = ("services 20", "ranks 20 16 32")
-ASKED = {
-    "updates": {"TorchRL": "at least 4", "JAX": "at least 0.8"},
-    "updates 8 64 1024": {"TorchRL": "at least 4", "JAX": "at least 0.5"},
-    "updates 8 1024 1024": {"TorchRL": "at least 1.3", "JAX": "at least 0.8"},
-    "qmix": {"TorchRL": "at least 1", "Fullrank, units: 8": "at most 1.3"},
-    "whole": {"on cuda": "at least 1500 a second"},
-    "goals": {"Fullrank to -475": "at most 8 s", "Fullrank to -425": "at most 12 s"},
-}
-"""What is asked of rows, by part, without or with its sizes, and by player: of ``times``, a
-player's time in that of Fullrank, unless said."""
+PEERS = {"TorchRL": "tensordict, torchrl", "JAX": "jax"}
+"""What is imported for the rows of each peer."""
+ENDS = '"took_s"'
+"""Key of the row that ends a part."""
+PARTS = tomllib.loads((ROOT / "benchmarks/one_device.toml").read_text())
+"""Parts of ``benchmarks/one_device.py`` on a card and dry, and what is asked of their rows."""
+HELP = "parts, by their word or with their sizes: tests, 'updates 3 128 256'; all by default"
 OUTCOMES = ("failed", "no_time", "skipped")
 """Keys of rows without a measurement: an error, no time, and what this host has not."""
 
@@ -132,9 +116,9 @@ def lacking() -> list[str]:
     return [name for name in (*names, *NEEDED) if name not in found]
 
 
-def broken(variables: dict[str, str]) -> str:
-    """Return the error of an import without which no part runs; empty if there is none."""
-    command = [sys.executable, "-c", f"import {IMPORTS}"]
+def broken(imports: str, variables: dict[str, str]) -> str:
+    """Return the error of an import; empty if there is none."""
+    command = [sys.executable, "-c", f"import {imports}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=variables)
     return done.stderr.strip().splitlines()[-1] if done.returncode else ""
 
@@ -155,14 +139,21 @@ def tests(*, dry: bool) -> list[str]:
 
 
 def lines_of(
-    command: list[str], log: Path, variables: dict[str, str], limit_s: float
+    command: list[str], log: Path, variables: dict[str, str], limit_s: Callable[[], float]
 ) -> Iterator[str]:
-    """Run a command with all that it starts for so long, and yield its lines as they come.
+    """Run a command with all that it starts, and yield its lines as they come.
 
     What it prints as errors is added to the log.
 
+    Args:
+        command: Arguments of the interpreter.
+        log: File of errors.
+        variables: Of the environment.
+        limit_s: Returns the time that is left, from now, to a part that begins.
+
     Raises:
-        subprocess.CalledProcessError: It failed, or was ended by the limit.
+        subprocess.TimeoutExpired: It was ended by the limit of a part.
+        subprocess.CalledProcessError: It failed.
     """
     with (
         log.open("a") as errors,
@@ -177,15 +168,31 @@ def lines_of(
         ) as child,
     ):
         assert child.stdout is not None
-        limit = Timer(limit_s, os.killpg, (child.pid, signal.SIGKILL))
-        limit.start()
+        expired = Event()
+
+        def end() -> None:
+            expired.set()
+            os.killpg(child.pid, signal.SIGKILL)
+
+        def begun() -> Timer:
+            limit = Timer(limit_s(), end)
+            limit.start()
+            return limit
+
+        limit = begun()
         try:
-            yield from map(str.strip, child.stdout)
+            for line in map(str.strip, child.stdout):
+                if ENDS in line:
+                    limit.cancel()
+                    limit = begun()
+                yield line
             child.wait()
         finally:
             limit.cancel()
             if child.poll() is None:  # this program was interrupted
                 os.killpg(child.pid, signal.SIGKILL)
+    if expired.is_set():
+        raise subprocess.TimeoutExpired(command, 0.0)
     if child.returncode:
         raise subprocess.CalledProcessError(child.returncode, command)
 
@@ -212,50 +219,84 @@ class Session:
             print(json.dumps(self._rows[-1]), file=file)
         print(part, *(f"{name}={value}" for name, value in row.items()), sep=" | ", flush=True)
 
-    def run(self, part: str, command: list[str], variables: dict[str, str], kept_s: float) -> None:
-        """Run a part in the time that is left but for so many seconds."""
-        part_s = TESTS_S if part == "tests" else PART_S
-        limit_s = min(part_s, self._end_s - time.monotonic() - kept_s)
-        if limit_s < LEAST_S:
-            self.row(part, no_time=f"{max(0.0, limit_s):.0f} s left")
-            return
-        began, line = time.monotonic(), ""
-        self._tell(f"== {part}")
+    def run(
+        self,
+        parts: Sequence[str],
+        command: list[str],
+        variables: dict[str, str],
+        kept_s: float,
+        *,
+        part_s: float = PART_S,
+    ) -> int:
+        """Run the first of some parts, and those after it, until one has no end of its own.
+
+        Args:
+            parts: They, in the order in which the command takes them.
+            command: Takes all of them; what it does not end with a row is one part.
+            variables: Of the environment.
+            kept_s: Time that is left to later parts.
+            part_s: Longest time of a part.
+
+        Returns:
+            The number of parts of which all is said.
+        """
+
+        def limit_s() -> float:
+            return min(part_s, self._end_s - time.monotonic() - kept_s)
+
+        if (left_s := limit_s()) < LEAST_S:
+            for part in parts:
+                self.row(part, no_time=f"{max(0.0, left_s):.0f} s left")
+            return len(parts)
+        done, began, line = 0, time.monotonic(), ""
+        self._tell(f"== {parts[0]}")
+        logged = len(self._log.read_text())
         try:
             for line in filter(None, lines_of(command, self._log, variables, limit_s)):
-                if line.startswith("{"):
-                    self.row(part, **json.loads(line))
+                if not line.startswith("{"):
+                    self._tell(line)
+                    if line.startswith(("FAILED", "ERROR")):  # pytest names them at its end
+                        self.row(parts[0], failed=line[:300])
                     continue
-                self._tell(line)
-                if line.startswith(("FAILED", "ERROR")):  # pytest names them at its end
-                    self.row(part, failed=line[:300])
-            if part == "tests":
-                self.row(part, player=line)
+                self.row(**json.loads(line))
+                if ENDS in line:
+                    done, began = done + 1, time.monotonic()
+                    self._tell(f"== {parts[done]}" if done < len(parts) else "==")
+            if not done:
+                self.row(parts[0], player=line)
+        except subprocess.TimeoutExpired:
+            if done < len(parts):
+                took_s = time.monotonic() - began
+                self.row(parts[done], no_time=f"not done in {took_s:.0f} s: {line}"[:300])
         except subprocess.CalledProcessError as error:
-            if time.monotonic() - began >= limit_s:
-                self.row(part, no_time=f"not done in {limit_s:.0f} s: {line}"[:300])
-            else:
-                last = [line, *self._log.read_text().split(f"== {part}\n")[-1].splitlines()][-1]
-                self.row(part, failed=f"exit code {error.returncode}: {last}"[:300])
+            if done < len(parts):  # rows say what does not hold
+                said = [
+                    each for each in self._log.read_text()[logged:].splitlines() if each[:2] != "=="
+                ]
+                failure = f"exit code {error.returncode}: {[line, *said][-1]}"[:300]
+                self.row(parts[done], failed=failure)
         self.summary()
+        return done + 1
 
     def _tell(self, line: str) -> None:
         with self._log.open("a") as log:
             print(line, file=log)
 
-    def measure(self, parts: tuple[str, ...], variables: dict[str, str], kept_s: float) -> None:
-        """Run parts of ``benchmarks/one_device.py``."""
+    def measure(self, parts: Sequence[str], variables: dict[str, str], kept_s: float) -> None:
+        """Run parts of ``benchmarks/one_device.py``, neighbours of one kind by one process."""
         device = "cpu" if self._dry else "cuda"
-        for part in parts:
-            command = ["benchmarks/one_device.py", "--device", device, *part.split()]
-            self.run(part, command, variables, kept_s)
+        for _, alike in groupby(parts, key=_kind):
+            left = [*alike]
+            while left:
+                command = ["benchmarks/one_device.py", "--device", device, *left]
+                left = left[self.run(left, command, variables, kept_s) :]
 
     def summary(self) -> str:
         """Return the table of all rows, with ratios first, and what came of the parts."""
         columns = ("part", "player", "times", "asked", "ms", "per_s", "aps", "of_peak")
         table = ["| " + " | ".join(columns) + " | also |", "|---" * (len(columns) + 1) + "|"]
         for row in [*self._rows, *self._missing()]:
-            asked = _asked_of(str(row["part"])).get(str(row.get("player")))
+            asked = PARTS["asked"].get(str(row["part"]), {}).get(str(row.get("player")))
             own = {"asked": asked} | row if asked else row
             shown = [_shown(own.get(column, "")) for column in columns]
             also = [f"{key}: {_shown(row[key])}" for key in row if key not in columns]
@@ -271,7 +312,7 @@ class Session:
             (row["part"], row.get("player")) for row in self._rows if not row.keys() & {*OUTCOMES}
         }
         for part in begun:
-            for player in _asked_of(part):
+            for player in PARTS["asked"].get(part, {}):
                 if (part, player) not in known:
                     yield {"part": part, "player": player, "times": "not measured"}
 
@@ -284,8 +325,8 @@ class Session:
         return 1 if self._parts("failed") else 2 if self._parts("no_time") else 0
 
 
-def _asked_of(part: str) -> dict[str, str]:
-    return ASKED.get(part, ASKED.get(part.split()[0], {}))
+def _kind(part: str) -> str:
+    return part.split()[0]
 
 
 def _shown(value: object) -> str:
@@ -298,28 +339,41 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--dry", action="store_true", help="on the CPU, in small sizes")
     parser.add_argument("--output", type=Path, default=ROOT / "runs/gpu", help="folder of results")
     parser.add_argument("--limit", type=float, help=f"seconds; {LIMIT_S:.0f}, dry {DRY_S:.0f}")
-    parser.add_argument("--only", nargs="*", help="parts: tests, or names of one_device.py's")
+    choice = parser.add_mutually_exclusive_group()
+    choice.add_argument("--only", nargs="+", metavar="PART", help=HELP)
+    choice.add_argument("--without", nargs="+", metavar="PART", help="all parts but these")
     chosen = parser.parse_args(arguments)
+    first, last = PARTS["dry" if chosen.dry else "card"].values()
+    known = {word for part in ("tests", *first, *last) for word in (part, _kind(part))}
+    for word in chosen.only or chosen.without or ():
+        if word not in known:
+            parser.error(f"{word!r} is no part: use {', '.join(sorted(known))}")
+
+    def wanted(parts: Sequence[str]) -> list[str]:
+        if chosen.only:
+            return [part for part in parts if {part, _kind(part)} & {*chosen.only}]
+        return [part for part in parts if not {part, _kind(part)} & {*(chosen.without or ())}]
+
     limit_s = chosen.limit if chosen.limit is not None else DRY_S if chosen.dry else LIMIT_S
     session = Session(chosen.output, limit_s=limit_s, dry=chosen.dry)
     session.row("environment", player=machine())
     if absent := lacking():
         session.row("environment", failed=f"missing packages: {' '.join(absent)}")
         return session.status
-
-    def wanted(parts: tuple[str, ...]) -> tuple[str, ...]:
-        only = chosen.only
-        return parts if only is None else tuple(part for part in parts if part.split()[0] in only)
-
     with tempfile.TemporaryDirectory() as folder:
-        variables, kept_s = environment(Path(folder)), min(KEPT_S, limit_s / 4)
-        if said := broken(variables):
+        variables = environment(Path(folder))
+        if said := broken(IMPORTS, variables):
             session.row("environment", failed=said)
             return session.status
-        if wanted(("tests",)):
-            session.run("tests", tests(dry=chosen.dry), variables, kept_s)
-        session.measure(wanted(DRY if chosen.dry else CARD), variables, kept_s)
-        session.measure(wanted(DRY_LAST if chosen.dry else CARD_LAST), variables, 0.0)
+        for peer, imports in PEERS.items():
+            if said := broken(imports, variables):
+                session.row("environment", player=peer, skipped=f"no rows of it: {said}")
+        kept_s = min(KEPT_S, limit_s / 4) if wanted(last) else 0.0
+        if wanted(["tests"]):
+            part_s = TESTS_S if wanted((*first, *last)) else limit_s
+            session.run(["tests"], tests(dry=chosen.dry), variables, kept_s, part_s=part_s)
+        session.measure(wanted(first), variables, kept_s)
+        session.measure(wanted(last), variables, 0.0)
     print(session.summary())
     return session.status
 
