@@ -179,6 +179,7 @@ def test_ranks_without_their_devices_are_one_line(
     device: str, devices: int, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fullrank_controller.local.ranks.visible", lambda: devices)
+    monkeypatch.setattr("fullrank.algorithms.devices.lack_of_kernels", str)
     with pytest.raises(ConfigError) as raised:
         backend_of(*described(f"compute.device={device}"))
     assert str(raised.value) == line
@@ -197,8 +198,18 @@ def test_ranks_with_a_device_each_use_nccl_and_others_gloo(
     device: str, devices: int, backend: str, own: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fullrank_controller.local.ranks.visible", lambda: devices)
+    monkeypatch.setattr("fullrank.algorithms.devices.lack_of_kernels", str)
     run = described(f"compute.device={device}")
     assert (backend_of(*run), devices_of(*run)) == (backend, own)
+
+
+def test_ranks_with_auto_compute_on_the_cpu_where_no_kernel_can_be_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fullrank_controller.local.ranks.visible", lambda: 1)
+    monkeypatch.setattr("fullrank.algorithms.devices.lack_of_kernels", lambda: "no compiler")
+    run = described("compute.device=auto")
+    assert (backend_of(*run), devices_of(*run)) == ("gloo", ["cpu", "cpu"])
 
 
 def test_ranks_with_auto_compute_on_the_cpu_where_no_device_was_measured_to_be_quicker(

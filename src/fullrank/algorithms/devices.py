@@ -1,9 +1,14 @@
 """Devices: names of them, which process of a host has which, and parameters on another one."""
 
+import importlib
+import logging
+import os
 import re
+import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -18,6 +23,7 @@ from fullrank.networks.fused.kernels import Kernel, fingerprint
 COMPUTE = "compute.device"
 """Setting that places updates."""
 
+log = logging.getLogger(__name__)
 
 _NAMES = re.compile(r"auto|cpu|cuda|cuda:\d+(,cuda:\d+)*")
 
@@ -27,14 +33,32 @@ def visible() -> int:
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
+@cache
+def lack_of_kernels() -> str:
+    """Return why Triton can compile no kernel here, and the remedy; empty if it can."""
+    try:
+        importlib.import_module("triton")
+    except ImportError as error:
+        return f"Triton cannot be imported ({error}): install triton"
+    if not (os.environ.get("CC") or shutil.which("clang") or shutil.which("gcc")):
+        return "Triton finds no C compiler: install gcc, or name a compiler in CC"
+    return ""
+
+
+@cache
+def _say_once(lack: str) -> None:
+    """Say that no device is taken, and why."""
+    log.warning("no_card reason=%s", lack)
+
+
 def placed(
     name: str, number: int = 0, *, devices: int, accelerated: bool, setting: str = COMPUTE
 ) -> str:
     """Return the device of one of the processes on a host: ``cpu`` or ``cuda:K``.
 
     ``cuda`` places process j on device j mod the number of devices; ``auto`` does so where there
-    are any and updates are accelerated. A list of devices, ``cuda:K,cuda:L``, places it on its
-    entry j mod the list's length.
+    are any, Triton can compile kernels and updates are accelerated. A list of devices,
+    ``cuda:K,cuda:L``, places it on its entry j mod the list's length.
 
     Args:
         name: A configured name, or names.
@@ -44,7 +68,7 @@ def placed(
         setting: Setting that has the name, for the error.
 
     Raises:
-        ConfigError: A name is unknown, or there is no such device.
+        ConfigError: A name is unknown, there is no such device, or Triton can compile no kernel.
     """
     if not _NAMES.fullmatch(name):
         raise ConfigError(
@@ -57,6 +81,11 @@ def placed(
         raise ConfigError(
             f"{setting} = {name!r} needs a CUDA device, and this host has none: use 'cpu' or 'auto'"
         )
+    if lack := lack_of_kernels():
+        if name == "auto":
+            _say_once(lack)
+            return "cpu"
+        raise ConfigError(f"{setting} = {name!r} needs kernels, and {lack}; or use 'cpu'")
     if ":" not in name:
         return f"cuda:{number % devices}"
     listed = [int(each.removeprefix("cuda:")) for each in name.split(",")]

@@ -17,15 +17,16 @@ Differences from the papers:
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from fullrank.algorithms.base import register
+from fullrank.algorithms.base import EnvironmentSpec, register
 from fullrank.algorithms.maddpg import MADDPG
+from fullrank.algorithms.problem import Problem
 from fullrank.environments.base import AgentSpec
 from fullrank.networks.fused.critic_input import CriticInput
 
@@ -36,6 +37,10 @@ class MFAC(MADDPG):
     """Coded MFAC with the hyperparameters of [DARL1N], which are those of [Wang21]."""
 
     critic_input: ClassVar[CriticInput] = CriticInput.MEAN_FIELD
+
+    def problem(self, environment: EnvironmentSpec) -> Problem:
+        """Describe units, sections and sizes; no update was measured on a card."""
+        return replace(MADDPG.problem(self, environment), accelerated=False)
 
     def critic_view(
         self,

@@ -232,10 +232,11 @@ class ComputeSettings:
 
     device: Device = "auto"
     """Device that computes updates: ``cpu``, ``cuda``, ``cuda:K``, or ``auto``, which is ``cuda``
-    where there is a device and one was measured to be quicker than a CPU, for the hand-written
-    updates of ``maddpg`` and ``mfac``, else ``cpu``. With ``cuda``, replica j of a learner computes
-    on device j mod their number, with a list such as ``cuda:0,cuda:2`` on its entry j mod the
-    list's length. A learner with ``auto`` computes on the kind of device that the run names."""
+    where there is a device, Triton can compile kernels, and a device was measured to be quicker
+    than a CPU, for the hand-written updates of ``maddpg``, else ``cpu``. With ``cuda``, replica j
+    of a learner computes on device j mod their number, with a list such as ``cuda:0,cuda:2`` on its
+    entry j mod the list's length. A learner with ``auto`` computes on the kind of device that the
+    run names."""
     threads: Local[Count] = 1
     """Number of torch threads per process."""
     emulate_unit_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0

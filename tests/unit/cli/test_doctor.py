@@ -118,10 +118,27 @@ def test_devices_are_listed_with_what_runs_where(
 ) -> None:
     monkeypatch.setenv("FULLRANK__COMPUTE__DEVICE", named)
     monkeypatch.setattr("fullrank.algorithms.devices.visible", lambda: 2)
+    monkeypatch.setattr("fullrank.algorithms.devices.lack_of_kernels", str)
     _, found = findings(fullrank)
     assert str(found["placement"]["detail"]).startswith(
         f"2 CUDA devices; the controller on cpu, learner {learners}"
     )
+
+
+def test_what_kernels_lack_is_said_where_there_is_a_device(
+    fullrank: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lack = "Triton finds no C compiler: install gcc, or name a compiler in CC"
+    monkeypatch.setattr("fullrank.algorithms.devices.visible", lambda: 1)
+    monkeypatch.setattr("fullrank.algorithms.devices.lack_of_kernels", lambda: lack)
+    code, found = findings(fullrank)
+    assert code == 0
+    detail = f"the controller and all learners on the CPU; {lack}"
+    assert found["placement"]["detail"] == detail
+    monkeypatch.setenv("FULLRANK__COMPUTE__DEVICE", "cuda")
+    code, found = findings(fullrank)
+    assert code == 1
+    assert lack in str(found["placement"]["detail"])
 
 
 def test_a_device_that_this_environment_names_and_that_is_not_there_is_said(
@@ -129,6 +146,7 @@ def test_a_device_that_this_environment_names_and_that_is_not_there_is_said(
 ) -> None:
     monkeypatch.setenv("FULLRANK__COMPUTE__DEVICE", "cuda:0,cuda:2")
     monkeypatch.setattr("fullrank.algorithms.devices.visible", lambda: 2)
+    monkeypatch.setattr("fullrank.algorithms.devices.lack_of_kernels", str)
     code, found = findings(fullrank)
     assert code == 1
     assert "compute.device = 'cuda:0,cuda:2' needs cuda:2" in str(found["placement"]["detail"])

@@ -306,13 +306,13 @@ def devices_of(config: RunConfig, problem: Problem) -> list[str]:
         ConfigError: There are too few devices, or one is not there.
     """
     count, named, devices = config.ranks.count, config.compute.device, visible()
-    automatic = named == "auto" and devices and problem.accelerated
+    place = partial(placed, named, devices=devices, accelerated=problem.accelerated)
+    automatic = named == "auto" and place() != "cpu"
     if devices < count and (named == "cuda" or automatic):
         raise ConfigError(
             f"ranks.count = {count} needs a CUDA device for each rank, and this host has "
             f"{devices}: use fewer ranks, or compute.device = 'cpu'"
         )
-    place = partial(placed, named, devices=devices, accelerated=problem.accelerated)
     return [place(rank) for rank in range(count)]
 
 

@@ -116,6 +116,7 @@ def test_replica_j_has_its_entry_of_a_list_of_devices(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("fullrank_learner.run_context.visible", lambda: 4)
+    monkeypatch.setattr("fullrank.algorithms.devices.lack_of_kernels", str)
     listed = "cuda:3,cuda:0,cuda:1"
     places = [HostPlace(replica=replica) for replica in range(4)]
     own = [place.device_of(listed, accelerated=False) for place in places]
@@ -128,6 +129,7 @@ def test_a_learner_with_auto_computes_on_the_cpu_where_no_device_was_measured_to
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("fullrank_learner.run_context.visible", lambda: 4)
+    monkeypatch.setattr("fullrank.algorithms.devices.lack_of_kernels", str)
     welcome = welcome_of("algorithm.name=qmix", "environment.name=two_step_game")
     config = from_toml(welcome.configuration)
     automatic = replace(config, compute=replace(config.compute, device="auto"))
