@@ -192,15 +192,27 @@ def test_a_graph_replayed_on_other_parameters_and_rows_has_the_bits_of_operation
     assert outcomes[0] == outcomes[1]
 
 
+LEARNERS = {
+    "maddpg": ("environment.agents=3",),
+    "qmix": ("environment.name=two_step_game",),
+    "ippo": ("environment.agents=3",),
+}
+"""Settings of runs, by algorithm."""
+
+
+@pytest.mark.parametrize("learner_of", LEARNERS)
 def test_a_learner_on_a_card_has_the_fingerprint_and_digests_of_the_controllers_recomputation(
-    monkeypatch: pytest.MonkeyPatch,
+    learner_of: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(captured, "laid_rows", lambda rows, device: ROWS)
+    without_passes_of_ppo(monkeypatch)
     take_paths(monkeypatch, of_cuda=True)
     monkeypatch.setattr(run_context, "visible", lambda: 1)
     monkeypatch.setattr("fullrank.wiring.training.device_of", lambda name, **_: name)
     monkeypatch.setattr(devices, "device_of", lambda name, **_: "cpu")
-    words = ("compute.device=cuda", "controller.device=cpu", "environment.agents=3")
-    chosen = load(overrides=[*words, "algorithm.batch_size=8", "algorithm.hidden=4"]).check().config
+    words = ("compute.device=cuda", "controller.device=cpu", f"algorithm.name={learner_of}")
+    sizes = ("algorithm.batch_size=8", "algorithm.hidden=4", *LEARNERS[learner_of])
+    chosen = load(overrides=[*words, *sizes]).check().config
     training = training_of(chosen)
     algorithm, agents = training.algorithm, training.environment.agents
     assert isinstance(algorithm.gradients, CopiedGradients)
@@ -215,7 +227,8 @@ def test_a_learner_on_a_card_has_the_fingerprint_and_digests_of_the_controllers_
         own = learner.algorithm.parameters
         own.view(section.id)[:] = algorithm.parameters.view(section.id)
     learner.algorithm.parameters.written()
-    rows = probe_batch(algorithm.problem, layout_of(agents), seed=chosen.seed)
+    seen = layout_of(agents, masked=algorithm.problem.masked)
+    rows = probe_batch(algorithm.problem, seen, seed=chosen.seed)
     units = range(len(algorithm.problem.units))
     whole = [AssignedRow(row=unit, units=(unit,), coefficients=(1.0,)) for unit in units]
     made = learner.worker.compute(whole, rows, iteration=3)
