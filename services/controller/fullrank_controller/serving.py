@@ -8,6 +8,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from fullrank.algorithms.devices import left_out
 from fullrank.common.errors import FullrankError, StaleTerm, StorageFailed, Unsound
 from fullrank.config import RunConfig
 from fullrank.config.code import code_of
@@ -49,6 +50,8 @@ def held(config: RunConfig, run_dir: Path) -> Iterator[tuple[RunDirectory, Train
     problem = training.problem  # refuse a code that does not exist, or recovers something else
     code_of(config, units=len(problem.units), target=problem.target)
     capacity_of(config, training)  # refuse transitions that replay can never hold
+    if why := left_out(config.compute.device, accelerated=problem.accelerated):
+        log.warning("no_card reason=%s", why)
     directory = hold(run_dir, config)
     remember(config.environment)
     remember_run(directory.path, directory.run)

@@ -1,7 +1,6 @@
 """Devices: names of them, which process of a host has which, and parameters on another one."""
 
 import importlib
-import logging
 import os
 import re
 import shutil
@@ -23,8 +22,6 @@ from fullrank.networks.fused.kernels import Kernel, fingerprint
 COMPUTE = "compute.device"
 """Setting that places updates."""
 
-log = logging.getLogger(__name__)
-
 _NAMES = re.compile(r"auto|cpu|cuda|cuda:\d+(,cuda:\d+)*")
 
 
@@ -45,10 +42,14 @@ def lack_of_kernels() -> str:
     return ""
 
 
-@cache
-def _say_once(lack: str) -> None:
-    """Say that no device is taken, and why."""
-    log.warning("no_card reason=%s", lack)
+def left_out(name: str, *, accelerated: bool) -> str:
+    """Return why ``auto`` takes none of this host's devices; empty if it takes one, or has none.
+
+    Args:
+        name: A configured name.
+        accelerated: ``Problem.accelerated`` of the run.
+    """
+    return lack_of_kernels() if name == "auto" and accelerated and visible() else ""
 
 
 def placed(
@@ -83,7 +84,6 @@ def placed(
         )
     if lack := lack_of_kernels():
         if name == "auto":
-            _say_once(lack)
             return "cpu"
         raise ConfigError(f"{setting} = {name!r} needs kernels, and {lack}; or use 'cpu'")
     if ":" not in name:

@@ -151,7 +151,7 @@ def _torch() -> tuple[bool, str]:
 
 def _placement() -> tuple[bool, str]:
     """Say what would run where: by the defaults, or by this environment's variables."""
-    from fullrank.algorithms.devices import lack_of_kernels, placed, visible
+    from fullrank.algorithms.devices import left_out, placed, visible
 
     config, devices = load(environ=os.environ).config, visible()
     place = partial(placed, devices=devices, accelerated=problem_of(config).accelerated)
@@ -160,8 +160,8 @@ def _placement() -> tuple[bool, str]:
     around = max(1, devices, 1 + computing.count(",")) + 1
     learners = [place(computing, j) for j in range(around)]
     if {controller, *learners} == {"cpu"}:
-        left = f"; {lack_of_kernels()}" if devices and lack_of_kernels() else ""
-        return True, f"the controller and all learners on the CPU{left}"
+        why = left_out(computing, accelerated=problem_of(config).accelerated)
+        return True, "the controller and all learners on the CPU" + f"; {why}" * bool(why)
     listed = ", ".join(f"{j} on {device}" for j, device in enumerate(learners))
     return True, f"{devices} CUDA devices; the controller on {controller}, learner {listed}, ..."
 

@@ -1,14 +1,12 @@
 """Assignment of devices to the processes of a host, without any device."""
 
-import logging
 import sys
 from collections.abc import Iterator
 from functools import partial
 
 import pytest
 
-from fullrank.algorithms import devices as module
-from fullrank.algorithms.devices import device_of, placed
+from fullrank.algorithms.devices import device_of, lack_of_kernels, left_out, placed
 from fullrank.common.errors import ConfigError
 
 
@@ -17,11 +15,9 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Triton can compile kernels, unless a test takes something away."""
     monkeypatch.setitem(sys.modules, "triton", sys)
     monkeypatch.setenv("CC", "cc")
-    for cached in (module.lack_of_kernels, module._say_once):
-        cached.cache_clear()
+    lack_of_kernels.cache_clear()
     yield
-    for cached in (module.lack_of_kernels, module._say_once):
-        cached.cache_clear()
+    lack_of_kernels.cache_clear()
 
 
 UNKNOWN = "is no device: use 'auto', 'cpu', 'cuda', 'cuda:K' or a list such as 'cuda:0,cuda:1'"
@@ -93,18 +89,22 @@ def test_the_device_of_a_single_process_is_the_first_of_a_list(
         ("compiler", "Triton finds no C compiler: "),
     ],
 )
-def test_where_no_kernel_can_be_compiled_auto_stays_on_the_cpu_and_says_why_once(
-    lacks: str, line: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_where_no_kernel_can_be_compiled_auto_stays_on_the_cpu_and_cuda_is_refused(
+    lacks: str, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if lacks == "triton":
         monkeypatch.setitem(sys.modules, "triton", None)
+    assert not left_out("auto", accelerated=True)
+    lack_of_kernels.cache_clear()
     monkeypatch.delenv("CC")
     monkeypatch.setenv("PATH", "")
     place = partial(placed, devices=2, accelerated=True)
-    with caplog.at_level(logging.WARNING):
-        assert [place("auto", number) for number in range(2)] == ["cpu", "cpu"]
+    assert [place("auto", number) for number in range(2)] == ["cpu", "cpu"]
     remedy = "install triton" if lacks == "triton" else "install gcc, or name a compiler in CC"
-    assert [record.getMessage() for record in caplog.records] == [f"no_card reason={line}{remedy}"]
+    for devices in (1, 0):
+        monkeypatch.setattr("fullrank.algorithms.devices.visible", lambda there=devices: there)
+        assert left_out("auto", accelerated=True) == (line + remedy if devices else "")
+        assert left_out("auto", accelerated=False) == left_out("cpu", accelerated=True) == ""
     for name in ("cuda", "cuda:1"):
         with pytest.raises(ConfigError) as raised:
             place(name)
