@@ -15,7 +15,7 @@ from fullrank.algorithms.values import TD_ERROR, ValueLearner
 from fullrank.algorithms.vdn import VDN
 from fullrank.common.errors import ConfigError
 from fullrank.config import load
-from fullrank.environments import make_environment
+from fullrank.config.plugins import spec_of
 from fullrank.training.heads import Heads
 from fullrank.wiring.containers import container_of
 from fullrank.wiring.training import training_of
@@ -111,6 +111,6 @@ def test_draws_and_the_warm_up_are_by_the_errors_that_are_stored(stored: bool) -
 def test_containers_hand_over_by_returns_and_refuse_errors() -> None:
     settings = (*TEAM, "algorithm.td_errors=true")
     config = load(environ={}, overrides=settings, topology="cmarl").check().config
-    environment = make_environment("smac_lite", copies=1, map="3m")
+    environment = spec_of(config)
     with pytest.raises(ConfigError, match="td_errors"):
         container_of(config, environment, number=0, heads=Heads(1))
