@@ -402,8 +402,8 @@ def _area(
 
 
 def _lead(results: Results, scale: DmcafScale, name: str, system: str) -> Array:
-    """Mean returns over steps above COMA's, % of the largest, by all seeds that tell of both."""
-    seeds = (*scale.seeds, *scale.beside_coma.get(name, {}).get(system, ()))
+    """Mean returns over steps above COMA's, % of the largest."""
+    seeds = scale.beside_coma.get(name, {}).get(system, scale.seeds)
     own, coma = (_area(results, scale, name, each, STEPS, seeds=seeds) for each in (system, COMA))
     return own - coma
 

@@ -173,6 +173,12 @@ def _values(found: DmcafFindings) -> Mapping[str, Any]:
         "played": scale.episodes,
         "seeds": len(scale.seeds),
         "teams": len(scale.teams),
+        "beside_coma": ", ".join(
+            f"{len(seeds)} of {speed.NAMES[system]} on {name}"
+            for name, more in scale.beside_coma.items()
+            for system, seeds in more.items()
+        )
+        or "none",
         "in_time": ", ".join(f"{len(own)} on {name}" for name, own in scale.in_time.items())
         or "none",
     }

@@ -109,7 +109,8 @@ class DmcafScale:
     in_time: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Seeds by which alone a map's return over time is judged, where they are not ``seeds``."""
     beside_coma: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
-    """More seeds by which a system is compared with COMA over steps, by map and system."""
+    """Seeds by which a system is compared with COMA over steps, by map and system; elsewhere it is
+    ``seeds``."""
     teams: tuple[int, ...] = (1, 2, 3)
     """Seeds of the teams whose hidden states are mixed."""
 
