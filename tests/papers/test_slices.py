@@ -34,7 +34,7 @@ SLICES: dict[str, dict[str, Any]] = {
     "cmarl": {"maps": ("3m",), "until_s": 1.0, "points": 1, "episodes": 2},
     "dmcaf": {
         **{"maps": ("3m",), "trained": 2, "episodes": 16, "waits": 500},
-        **{"learnt": {"3m": 60}},
+        **{"learnt": {"3m": 900}},  # beyond the warm-up of Qmix
     },
     "multi-gpu": {
         **{"hidden": 16, "agents": (2, 4), "batch": 16, "ranked_agents": (4, 6)},

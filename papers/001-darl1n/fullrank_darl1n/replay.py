@@ -24,7 +24,7 @@ from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import stream
 from fullrank.common.types import IntArray, UnitIndex
 from fullrank.environments.neighbourhood import Samples
-from fullrank.networks.fused.darl1n import Policies, UnitSampler
+from fullrank.networks.fused.darl1n import TeamPolicies, UnitSampler
 from fullrank_darl1n.published import REPLAY
 
 
@@ -49,7 +49,7 @@ class ReplayedDARL1N(DARL1N):
         return type(self) is ReplayedDARL1N
 
     def sampler(
-        self, environment: EnvironmentSpec, policies: Policies, *, seed: int
+        self, environment: EnvironmentSpec, policies: TeamPolicies, *, seed: int
     ) -> UnitSampler:
         """Build what draws from replays."""
         collect = DARL1N.sampler(

@@ -268,7 +268,8 @@ def _served_point(curve: Cell, config: RunConfig, episodes: int) -> JSON:
         found.append(float(evaluate_and_close(environment, act, episodes, seed).returns.mean()))
 
     observe(config, told=told)
-    return {"curve": end["return_mean"], "services": found[0]}
+    equal = found[0] == end["return_mean"]
+    return {"curve": end["return_mean"], "services": found[0], "equal": equal}
 
 
 def judge_served(results: Results, scale: DmcafScale) -> list[ClaimResult]:
@@ -280,7 +281,7 @@ def judge_served(results: Results, scale: DmcafScale) -> list[ClaimResult]:
         told.append(
             judge(
                 f"D11: Qmix on {name} by services earns what its curve ends with, to the bit.",
-                [said] if found != expected else [],
+                [] if results[SERVED_POINT]["equal"] else [said],
                 grounds=said,
                 strength=Strength("one run by services of this host"),
                 whose=Whose.OURS,

@@ -57,11 +57,11 @@ from fullrank.environments.neighbourhood import (
 )
 from fullrank.networks.fused.critic_input import CriticInput, critic_inputs
 from fullrank.networks.fused.darl1n import (
-    Choose,
     FusedDARL1N,
     NeighbourSampler,
+    OutputsToActions,
     PerceptronPolicies,
-    Policies,
+    TeamPolicies,
     UnitSampler,
 )
 from fullrank.networks.fused.mlp import Clipper
@@ -181,7 +181,7 @@ class DARL1N(ActorCritic):
     def readable(self, environment: EnvironmentSpec, *, seed: int, device: str) -> Algorithm:
         """Build the roles on the losses' autograd, the reference for the hand-written kernels."""
         groups, where, agents = self.groups(environment), device_of(device), environment.agents
-        policies: Policies
+        policies: TeamPolicies
         if self.hand_written:
             group, policies = self.perceptrons(environment, seed=seed, device=device)
             parameters = GroupedParameters([group], owner=owner_of(groups))
@@ -230,7 +230,7 @@ class DARL1N(ActorCritic):
         return group, PerceptronPolicies(group, np.array([rows[k] for k in range(len(specs))]))
 
     def sampler(
-        self, environment: EnvironmentSpec, policies: Policies, *, seed: int
+        self, environment: EnvironmentSpec, policies: TeamPolicies, *, seed: int
     ) -> UnitSampler:
         """Build what makes the transitions of a unit, in which agents act by these policies."""
         return NeighbourSampler(
@@ -267,8 +267,8 @@ class ModulePolicies:
     def __init__(self, nets: Networks, head: Head, device: torch.device) -> None:
         self.head, self._nets, self._device = head, nets, device
 
-    def player(self, choose: Choose, *, target: bool) -> AgentPolicy:
-        """Return what acts, one agent after another; see ``Policies``."""
+    def player(self, choose: OutputsToActions, *, target: bool) -> AgentPolicy:
+        """Return what acts, one agent after another; see ``TeamPolicies``."""
         policies = self._nets.target_policy if target else self._nets.policy
 
         def act(agents: IntArray, observation: FloatArray) -> FloatArray:

@@ -36,17 +36,17 @@ MOST = 208
 UnitSampler: TypeAlias = Callable[[UnitIndex, tuple[int, ...]], Samples]
 """Makes an agent's transitions; every draw is keyed by the iteration, or iteration and row."""
 
-Choose: TypeAlias = Callable[[Tensor], Tensor]
+OutputsToActions: TypeAlias = Callable[[Tensor], Tensor]
 """Maps outputs to actions, both of shape (pieces, entries, rows of a piece)."""
 
 
-class Policies(Protocol):
+class TeamPolicies(Protocol):
     """The policies of all agents, and their target policies."""
 
     head: Head
     """Makes actions of outputs."""
 
-    def player(self, choose: Choose, *, target: bool) -> AgentPolicy:
+    def player(self, choose: OutputsToActions, *, target: bool) -> AgentPolicy:
         """Return what acts by the policies, or by the target ones, and a choice of actions."""
 
 
@@ -61,8 +61,8 @@ class PerceptronPolicies:
     def __init__(self, group: NetworkGroup, rows: IntArray) -> None:
         self.head, self._group, self._rows = group.head, group, rows
 
-    def player(self, choose: Choose, *, target: bool) -> AgentPolicy:
-        """Return what acts, all agents in one call; see ``Policies``."""
+    def player(self, choose: OutputsToActions, *, target: bool) -> AgentPolicy:
+        """Return what acts, all agents in one call; see ``TeamPolicies``."""
         policy, rows = self._group.policy, self._group.rows
         own = (rows.target if target else rows.online)[:, policy.start : policy.end]
         apart = Mlp(0, policy.inputs, policy.hidden, policy.outputs)
@@ -89,7 +89,7 @@ class NeighbourSampler:
         self,
         world: NeighbourhoodWorld,
         make_samples: MakeSamples,
-        policies: Policies,
+        policies: TeamPolicies,
         *,
         batch_size: int,
         seed: int,
@@ -129,7 +129,7 @@ def act_individually(
     parameters: Tensor,
     who: IntArray,
     observation: FloatArray,
-    choose: Choose,
+    choose: OutputsToActions,
     *,
     rows: IntArray,
 ) -> FloatArray:
