@@ -170,8 +170,8 @@ class FreePlayback(Playback):
                 report = await self._pool.play(key)
         except Exception as error:  # of the table; it ends the run
             self._failure = self._failure or error
-        async with self._moved:
-            self._moved.notify_all()
+            async with self._moved:
+                self._moved.notify_all()
 
     async def _taken(self, report: BlockReport) -> bool:
         """Take a block as soon as iterations are not too far behind, unless an audit refutes it."""
@@ -184,6 +184,7 @@ class FreePlayback(Playback):
             try:
                 if not await self._accepted(window, report):
                     return False
+                self._finish(report.outcomes)  # before the iteration that draws it is woken
             finally:
                 self._accepting = False
                 async with self._moved:
@@ -191,11 +192,15 @@ class FreePlayback(Playback):
         else:  # its grant ends
             (term, block), head = report.key, window.head
             await self._table.accept(term, head, [], rows=0, first=block)
-        self._finished.append(report.outcomes)
-        self._kept += len(report.outcomes.lengths)
+            self._finish(report.outcomes)
+        return True
+
+    def _finish(self, outcomes: Outcomes) -> None:
+        """Keep the outcomes of a block for the next draw, the newest ones if they are many."""
+        self._finished.append(outcomes)
+        self._kept += len(outcomes.lengths)
         while len(self._finished) > 1 and self._kept > KEPT_EPISODES:
             self._kept -= len(self._finished.popleft().lengths)
-        return True
 
     async def _turn(self, window: DrawWindow, report: BlockReport) -> None:
         """Wait until a block may be accepted, one at a time."""
