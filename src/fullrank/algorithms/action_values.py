@@ -272,6 +272,12 @@ class ActionValues(ABC):
         for episode, (place, end) in enumerate(zip(places, ends, strict=True)):
             yield slice(place.start, place.stop - 1), returns[: end - 1, episode]
 
+    @staticmethod
+    def playing(problem: Problem) -> tuple[int, ...]:
+        """Return the ids of the sections that ``played`` reads: all networks, and no targets."""
+        roles = {each.role for each in problem.sections}
+        return tuple(each.id for each in problem.sections if f"target_{each.role}" in roles)
+
     @property
     def parts(self) -> tuple[range, ...]:
         """Return the numbers of each unit's episodes; the last units may have fewer, or none."""

@@ -143,8 +143,8 @@ class PQN(ActionValues):
         problem = ActionValues.problem(self, environment)
         unread = {each.id for each in problem.sections if each.role.startswith("target_")}
         reads = tuple(id_ for id_ in problem.reads[0] if id_ not in unread)
-        networks = tuple(each.id for each in problem.sections if each.role in ("agent", "mixer"))
-        return replace(problem, reads=(reads,) * len(problem.units), prepared_by=networks)
+        reads_of_units, by = (reads,) * len(problem.units), self.playing(problem)
+        return replace(problem, reads=reads_of_units, prepared_by=by)
 
     def make(self, environment: EnvironmentSpec, *, seed: int, device: str) -> Algorithm:
         """Build all four roles."""

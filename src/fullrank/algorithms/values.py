@@ -120,12 +120,7 @@ class ValueLearner(ActionValues):
     def problem(self, environment: EnvironmentSpec) -> Problem:
         """Describe units, sections and sizes; those that play read all networks if they prepare."""
         problem = ActionValues.problem(self, environment)
-        if not self.td_errors:
-            return problem
-        with torch.device("meta"):  # another thread may be drawing initial parameters
-            roles = self.networks(environment)
-        by = tuple(each.id for each in problem.sections if each.role in roles)
-        return replace(problem, prepared_by=by)
+        return replace(problem, prepared_by=self.playing(problem)) if self.td_errors else problem
 
     @property
     def entries(self) -> Entries:

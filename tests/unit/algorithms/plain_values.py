@@ -1,6 +1,6 @@
 """Action values and their mixtures stated step by step in float64, from parameters by name."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -175,3 +175,17 @@ def returns(
 
 def episodes_of(rows: FloatArray, layout: EpisodeLayout) -> list[FloatArray]:
     return [rows[place] for place in episodes_in(rows, layout.length)]
+
+
+def assert_alone(
+    prepare: Callable[[FloatArray, Networks, EpisodeLayout], None],
+    rows: FloatArray,
+    nets: Networks,
+    layout: EpisodeLayout,
+) -> None:
+    """Prepared episodes have the derived columns that each has without the others."""
+    for episode in episodes_of(rows, layout):
+        alone = episode.copy()
+        alone[:, layout.entries.stop :] = 0.0
+        prepare(alone, nets, layout)
+        assert alone.tobytes() == episode.tobytes()

@@ -101,11 +101,7 @@ def test_targets_of_an_episode_do_not_depend_on_those_beside_it(name: str) -> No
     learner = LEARNERS[name]
     nets, rows = built(learner)
     layout = learner.layout(plain.ENVIRONMENT)
-    for episode in plain.episodes_of(rows, layout):
-        alone = episode.copy()
-        alone[:, layout.columns[TARGET]] = 0.0
-        learner.prepare(alone, nets, layout)
-        assert alone.tobytes() == episode.tobytes()
+    plain.assert_alone(learner.prepare, rows, nets, layout)
 
 
 def test_nothing_is_read_of_target_networks() -> None:

@@ -76,11 +76,7 @@ def test_errors_of_an_episode_do_not_depend_on_those_beside_it(name: str) -> Non
     layout = learner.layout(plain.ENVIRONMENT)
     rows = plain.played(layout, 7)
     learner.prepare(rows, nets, layout)
-    for episode in plain.episodes_of(rows, layout):
-        alone = episode.copy()
-        alone[:, layout.columns[TD_ERROR]] = 0.0
-        learner.prepare(alone, nets, layout)
-        assert alone.tobytes() == episode.tobytes()
+    plain.assert_alone(learner.prepare, rows, nets, layout)
 
 
 def test_those_that_play_are_sent_all_networks_that_errors_need() -> None:
