@@ -137,7 +137,7 @@ def episode() -> FloatArray:
 
 
 class Client:
-    """A controller, and the collectors of its process.
+    """A controller, and the collector of its process, which stores one block after the other.
 
     Args:
         address: The service's.
@@ -146,8 +146,7 @@ class Client:
     def __init__(self, address: str) -> None:
         self._replay = ReplayClient(address, deadline_s=DEADLINE_S)
         self._replay.under(RUN_TERM)
-        self._turn, self._blocks = asyncio.Lock(), 0
-        self.head = 0
+        self._blocks = self._head = 0
 
     async def open(self, capacity: int) -> None:
         """Open the table."""
@@ -161,12 +160,9 @@ class Client:
         await self._replay.grant(1, range(block, block + 1), GRANT)
         await self._replay.stage(1, block, rows, np.array(lengths))
         digest = block_digest(rows_digest(rows), lengths)
-        async with self._turn:
-            unstaged = await self._replay.accept(
-                1, self.head, [digest], rows=len(rows), first=block
-            )
-            assert unstaged is None
-            self.head += len(rows)
+        unstaged = await self._replay.accept(1, self._head, [digest], rows=len(rows), first=block)
+        assert unstaged is None
+        self._head += len(rows)
 
     async def close(self) -> None:
         """Close the channels."""
@@ -192,7 +188,12 @@ async def compare(home: Path, *, sync: bool, turns: int) -> list[tuple[float, fl
         sync: True to write through to the disk before an acknowledgement.
         turns: Turns of each way.
     """
-    server = server_of(Store(home, sync=sync), home)
+    server = Server(
+        replay_pb2.DESCRIPTOR.services_by_name["ReplayService"],
+        ReplayServicer(Store(home, sync=sync), Fence(home), EventLog()),
+        security=PLAINTEXT,
+        prebuilt=frozenset({"GetSamples"}),
+    )
     client = Client(await server.start("127.0.0.1:0"))
     await client.open(RING_ROWS)
     times = [
@@ -201,16 +202,6 @@ async def compare(home: Path, *, sync: bool, turns: int) -> list[tuple[float, fl
     await client.close()
     await server.stop()
     return times
-
-
-def server_of(store: Store, home: Path) -> Server:
-    """Make a replay service."""
-    return Server(
-        replay_pb2.DESCRIPTOR.services_by_name["ReplayService"],
-        ReplayServicer(store, Fence(home), EventLog()),
-        security=PLAINTEXT,
-        prebuilt=frozenset({"GetSamples"}),
-    )
 
 
 async def waits(config: RunConfig, seconds: float) -> JSON:
