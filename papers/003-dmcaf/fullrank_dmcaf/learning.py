@@ -31,7 +31,6 @@ Differences from the paper:
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -39,8 +38,6 @@ from typing import Final
 
 import numpy as np
 
-from fullrank.cli.policies import trained
-from fullrank.common.seeding import derive
 from fullrank.common.types import JSON, Array, BoolArray, FloatArray
 from fullrank.config.tree import RunConfig
 from fullrank.local import LocalRun
@@ -61,18 +58,15 @@ from fullrank_papers import pictures
 from fullrank_papers.cells import Cell, Later, Results
 from fullrank_papers.claims import (
     ClaimResult,
-    Strength,
     Whose,
     by_samples,
     interval,
-    judge,
     undecided,
 )
 from fullrank_papers.paper import table
-from fullrank_papers.runs import configured, observe
+from fullrank_papers.runs import configured
 from fullrank_papers.smax import PREFIX, battle
 from fullrank_papers.virtual import CHANNELS, Evaluations
-from fullrank_papers.virtual import COPIES as EVALUATED
 from fullrank_papers.virtual_learning import virtual_cell
 
 MEMORY: Final = "memory"
@@ -185,7 +179,6 @@ LEARNING: Final = {
 """Settings of the learning curves."""
 D4: Final = "D4: with equal interactions AW and AWL learn {} sooner than Qmix (Fig. 8)."
 D5: Final = "D5: COMA is poor {} (Fig. 8): all three are ahead of it."
-SERVED_POINT: Final = "served-course"
 FIGURE, EVERYWHERE = "Fig. 8", "everywhere"
 SHARE: Final = 5.0
 """Per cent of the largest return, 20, in a unit of returns."""
@@ -227,67 +220,12 @@ def cells(scale: DmcafScale) -> list[Later]:
             name=_name(name, system, seed),
             needs=(length_name(name),),
             make=partial(
-                _course_cell, name, system, seed, _evaluations(scale, name, system, seed, steps)
+                course_cell, name, system, seed, evaluations(scale, name, system, seed, steps)
             ),
             weight=(steps or scale.learnt[name] / 5) / 100,
         )
         for name, system, seed, steps in (*whole, *timed, *dict.fromkeys(poor))
     ]
-
-
-def served_cells(scale: DmcafScale) -> list[Later]:
-    """Qmix's first curve, and its last point by services with as many updates."""
-    return [
-        Later(
-            name=SERVED_POINT,
-            needs=(length_name(name),),
-            make=partial(_served_cell, name, scale),
-            weight=120.0,
-        )
-        for name in list(scale.learnt)[:1]
-    ]
-
-
-def _served_cell(name: str, scale: DmcafScale, results: Results) -> Cell:
-    system, seed = SYSTEMS[0], scale.seeds[0]
-    asked = _evaluations(scale, name, system, seed, scale.learnt[name])
-    curve = _course_cell(name, system, seed, asked, results)
-    compute = partial(_served_point, curve, course_config(name, system, seed), scale.evaluated)
-    return Cell(name=SERVED_POINT, settings=curve.settings, compute=compute)
-
-
-def _served_point(curve: Cell, config: RunConfig, episodes: int) -> JSON:
-    """Mean greedy returns of the policies at the end, of a curve and of a run by services."""
-    end, found = dict(zip(CHANNELS, curve.compute()[STEPS][-1], strict=True)), list[float]()
-    config = replace(config, iterations=int(end["iteration"]))
-
-    def told(run_dir: Path) -> None:
-        act = Greedy(trained(run_dir, config).algorithm.actor)
-        environment = environment_of(config, copies=min(EVALUATED, episodes))
-        seed = derive(config.seed, "virtual_evaluation")
-        found.append(float(evaluate_and_close(environment, act, episodes, seed).returns.mean()))
-
-    observe(config, told=told)
-    equal = found[0] == end["return_mean"]
-    return {"curve": end["return_mean"], "services": found[0], "equal": equal}
-
-
-def judge_served(results: Results, scale: DmcafScale) -> list[ClaimResult]:
-    """Judge D11: services and virtual time commit the same bits."""
-    told = []
-    for name in list(scale.learnt)[:1]:
-        found, expected = (results[SERVED_POINT][each] for each in ("services", "curve"))
-        said = f"{found:.6g}, in virtual time {expected:.6g}"
-        told.append(
-            judge(
-                f"D11: Qmix on {name} by services earns what its curve ends with, to the bit.",
-                [] if results[SERVED_POINT]["equal"] else [said],
-                grounds=said,
-                strength=Strength("one run by services of this host"),
-                whose=Whose.OURS,
-            )
-        )
-    return told
 
 
 def _in_time(scale: DmcafScale, name: str) -> tuple[int, ...]:
@@ -299,7 +237,7 @@ def _name(name: str, system: str, seed: int) -> str:
     return f"learning-{name}-{system}-{seed}"
 
 
-def _course_cell(name: str, system: str, seed: int, asked: Evaluations, results: Results) -> Cell:
+def course_cell(name: str, system: str, seed: int, asked: Evaluations, results: Results) -> Cell:
     """The course of a system."""
     return virtual_cell(
         _name(name, system, seed),
@@ -309,7 +247,7 @@ def _course_cell(name: str, system: str, seed: int, asked: Evaluations, results:
     )
 
 
-def _evaluations(scale: DmcafScale, name: str, system: str, seed: int, steps: int) -> Evaluations:
+def evaluations(scale: DmcafScale, name: str, system: str, seed: int, steps: int) -> Evaluations:
     """Evaluations of a system, whose time counts where the paper tells its durations."""
     timed = system != COMA and seed in (*scale.seeds, *_in_time(scale, name))
     until_s = scale.learnt[name] / scale.per_iteration * ITERATION_S

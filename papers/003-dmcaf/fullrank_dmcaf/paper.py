@@ -24,7 +24,7 @@ from fullrank.common.seeding import stream
 from fullrank.common.types import JSON
 from fullrank.environments import make_environment
 from fullrank.environments.capabilities import state_size
-from fullrank_dmcaf import learning, speed
+from fullrank_dmcaf import learning, served, speed
 from fullrank_dmcaf.speed import ACTORS, PACKAGE, PER_WORKER, SCALES, SCENARIOS, DmcafScale
 from fullrank_papers import pictures
 from fullrank_papers.cells import Cell
@@ -111,7 +111,7 @@ DmcafFindings: TypeAlias = Findings[DmcafScale]
 
 def _cells(scale: DmcafScale) -> Planned:
     waits = waiting_cell(steps=scale.waits)
-    curves = [*learning.cells(scale), *learning.served_cells(scale)]
+    curves = [*learning.cells(scale), *served.served_cells(scale)]
     return [waits, *speed.cells(scale), *learning.memory_cells(scale), *curves]
 
 
@@ -148,7 +148,7 @@ def judged(found: DmcafFindings) -> Judgement:
         "Table I": [judge_interfaces()],
         "Table III and Fig. 7": speed.judge_speed(results, scale),
         **learning.judge_learning(results, scale),
-        "Fig. 8, by services": learning.judge_served(results, scale),
+        "Fig. 8, by services": served.judge_served(results, scale),
         "Fig. 9": [
             untested(
                 "D6: more environments earn more in MaCA (Fig. 9).",
