@@ -19,7 +19,7 @@ from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.likelihoods import categorical
 from fullrank.algorithms.on_policy import GroupMembers, Steps, WholeMinibatch
 from fullrank.algorithms.on_policy_learner import OnPolicy
-from fullrank.algorithms.policies import over_episodes
+from fullrank.algorithms.policies import over_episodes, policy_outputs
 from fullrank.algorithms.updates import Entries, Statistics
 from fullrank.common.errors import ConfigError
 from fullrank.environments import Discrete
@@ -68,7 +68,7 @@ class IA2C(OnPolicy):
         """A unit's share of L and of the statistics."""
         agents = list(own.agents)
         available = steps.available[:, agents, : own.actions]
-        outputs = self.outputs(own, nets, steps)
+        outputs = policy_outputs(own, nets, steps)
         chosen, entropy = categorical(outputs, available, steps.action[:, agents])
         acts, advantage = steps.acts[:, agents], steps.derived["advantage"][:, agents]
         expected = steps.derived["value"][:, agents] + advantage

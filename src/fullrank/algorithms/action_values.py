@@ -34,7 +34,13 @@ from fullrank.algorithms.groups import (
 )
 from fullrank.algorithms.problem import DataMode, Problem
 from fullrank.algorithms.ranges import check_ranges
-from fullrank.algorithms.trajectories import SCALE, Trajectories, best_actions, chosen_values
+from fullrank.algorithms.trajectories import (
+    SCALE,
+    Seen,
+    Trajectories,
+    best_actions,
+    chosen_values,
+)
 from fullrank.algorithms.updates import Entries, Statistics, check_micro_batches
 from fullrank.codes.targets import LIMIT
 from fullrank.common.errors import ConfigError
@@ -202,16 +208,24 @@ class ActionValues(ABC):
         values, _ = network(inputs.flatten(1, 2), state)
         return torch.unflatten(values, 1, (episodes, agents))
 
-    def inputs(self, batch: Trajectories) -> Tensor:
-        """Return the inputs of the agents' network, shape (L + 1, K, n, entries)."""
-        steps, episodes, agents, _ = batch.observation.shape
-        parts = [batch.observation]
+    def inputs(self, seen: Seen) -> Tensor:
+        """Return the inputs of the agents' network, shape (..., n, entries).
+
+        Those that play and those that learn both take them from here.
+        """
+        *places, agents, _ = seen.observation.shape
+        parts = [seen.observation]
         if self.last_action:
-            parts.append(batch.last_action)
+            parts.append(seen.last_action)
         if self.identity:
-            identity = torch.eye(agents, device=batch.observation.device)
-            parts.append(identity.expand(steps, episodes, agents, agents))
-        return torch.cat(parts, 3)
+            identity = torch.eye(agents, device=seen.observation.device)
+            parts.append(identity.expand(*places, agents, agents))
+        return torch.cat(parts, -1)
+
+    @property
+    def plain_inputs(self) -> bool:
+        """True if inputs are those of ``ActionValues``, which exports restate."""
+        return type(self).inputs is ActionValues.inputs
 
     def returns(self, next_value: Tensor, batch: Trajectories) -> Tensor:
         """Compute G, shape (L, K, values), from Q' of the next states, of the same shape."""

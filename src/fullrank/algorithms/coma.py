@@ -35,7 +35,7 @@ from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.likelihoods import log_probabilities
 from fullrank.algorithms.on_policy import GroupMembers, Steps, WholeMinibatch, viewers
 from fullrank.algorithms.on_policy_learner import OnPolicy
-from fullrank.algorithms.policies import over_episodes, policy_of, seeing
+from fullrank.algorithms.policies import over_episodes, policy_of, policy_outputs, seeing
 from fullrank.algorithms.updates import Entries, Statistics
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray
@@ -141,7 +141,7 @@ class COMA(OnPolicy):
         earns, steps = steps.earns[:, agents], self.seen(own, nets, steps)
         expected = steps.derived["value"][:, agents] + steps.derived["advantage"][:, agents]
         available = steps.available[:, agents, : own.actions]
-        every = log_probabilities(self.outputs(own, nets, steps), available)
+        every = log_probabilities(policy_outputs(own, nets, steps), available)
         values = nets.critic[first](self.critic_sees(own, steps))
         taken = values.gather(2, action)[..., 0]
         advantage = (taken - (every.exp() * values).sum(2)).detach()
@@ -181,7 +181,7 @@ class COMA(OnPolicy):
             for own in groups:
                 agents = list(own.agents)
                 available = steps.available[last][:, agents, : own.actions]
-                outputs = self.outputs(own, nets, self.seen(own, nets, steps))
+                outputs = policy_outputs(own, nets, self.seen(own, nets, steps))
                 every = log_probabilities(outputs[last], available)
                 likeliest = every.argmax(2).where(available.any(2), int(NO_ACTION))
                 columns = layout.action.start + np.array(agents)

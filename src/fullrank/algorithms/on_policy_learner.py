@@ -43,7 +43,7 @@ from fullrank.algorithms.on_policy import (
     minibatch,
 )
 from fullrank.algorithms.optimiser import SumOptimiser
-from fullrank.algorithms.policies import PolicyActor, over_episodes
+from fullrank.algorithms.policies import PolicyActor
 from fullrank.algorithms.problem import DataMode, Problem
 from fullrank.algorithms.ranges import check_ranges
 from fullrank.algorithms.roles import Algorithm, Gradients
@@ -186,11 +186,6 @@ class OnPolicy(ABC):
     def group_of(self, environment: EnvironmentSpec, agent: int) -> GroupMembers:
         """Return the members of an agent's group."""
         return next(own for own in self.members(environment) if agent in own.agents)
-
-    def outputs(self, own: GroupMembers, nets: Networks, steps: Steps) -> Tensor:
-        """Return the outputs of a group's policy, shape (rows, members, outputs)."""
-        seen = own.inputs(own.among(steps.observation)[..., : own.observation])
-        return over_episodes(nets.policy[own.agents[0]], seen, steps.lengths, apart=steps.apart)
 
     def prepare(
         self,

@@ -123,6 +123,15 @@ def over_episodes(
     return torch.cat([own[:rows] for own, rows in zip(by_episode, lengths, strict=True)])
 
 
+def policy_outputs(own: GroupMembers, nets: Networks, steps: Steps) -> Tensor:
+    """Return the outputs of a group's policy, of what it has where it plays.
+
+    Shape (rows, members, outputs).
+    """
+    seen = own.inputs(own.among(steps.observation)[..., : own.observation])
+    return over_episodes(nets.policy[own.agents[0]], seen, steps.lengths, apart=steps.apart)
+
+
 def seeing(own: GroupMembers, policy: Seeing, steps: Steps, *, joint: bool) -> Steps:
     """Return steps in which the members of a group observe features of their images.
 

@@ -51,7 +51,13 @@ from fullrank.algorithms.on_policy import (
     viewers,
 )
 from fullrank.algorithms.on_policy_learner import Moved, OnPolicy
-from fullrank.algorithms.policies import core_of, over_episodes, policy_of, seeing
+from fullrank.algorithms.policies import (
+    core_of,
+    over_episodes,
+    policy_of,
+    policy_outputs,
+    seeing,
+)
 from fullrank.algorithms.problem import DataMode, Problem
 from fullrank.algorithms.roles import Gradients
 from fullrank.algorithms.updates import Entries, Statistics
@@ -232,7 +238,7 @@ class PPO(OnPolicy):
         Values are in units of their scale.
         """
         steps = self.seen(own, nets, steps)
-        outputs = self.outputs(own, nets, steps)
+        outputs = policy_outputs(own, nets, steps)
         available, taken = (
             own.among(each)[..., : own.actions] for each in (steps.available, steps.entries)
         )

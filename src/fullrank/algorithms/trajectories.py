@@ -5,7 +5,7 @@ of action values.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from torch.nn.functional import pad
 from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.roles import Convolution, ImageLayers, Memory, RecurrentLayers
 from fullrank.algorithms.updates import Entries
+from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import stream
 from fullrank.common.types import BoolArray, FloatArray, IntArray
 from fullrank.networks.fused import kernels
@@ -33,6 +34,25 @@ SCALE = 2.0**-6
 ENTRIES = Entries(("loss", "td_error_abs", "q_taken_mean", "target_mean"), marking="td_error_abs")
 """The statistics that PyMARL's ``QLearner`` logs, under its names: the loss; the mean magnitude of
 the temporal differences; the means of Q_t and of G_t, divided by the number of agents."""
+
+
+class Seen(Protocol):
+    """What inputs of the agents' network are made of, of one step or of many."""
+
+    @property
+    def observation(self) -> Tensor:
+        """Observation of each agent, shape (..., n, O)."""
+
+    @property
+    def last_action(self) -> Tensor:
+        """Action before each step as one-hot, zero at the start, shape (..., n, A)."""
+
+
+class Now(NamedTuple):
+    """What agents that play see at this step, in each copy."""
+
+    observation: Tensor
+    last_action: Tensor
 
 
 class Trajectories:
@@ -278,16 +298,11 @@ class ValueActor:
         state, last_action = memory[:2]
         copies, agents, _ = state.shape
         seen = torch.tensor(self._layout.packed(observation))
-        parts = [by_agent(seen, self._layout.observation_sizes).numpy()]
-        if self._learner.last_action:
-            parts.append(last_action)
-        if self._learner.identity:
-            identity = np.eye(agents, dtype=np.float32)
-            parts.append(np.broadcast_to(identity, (copies, agents, agents)))
-        inputs = np.concatenate(parts, axis=2).reshape(1, copies * agents, -1)
+        observed = by_agent(seen, self._layout.observation_sizes)
+        inputs = self._learner.inputs(Now(observed, torch.from_numpy(last_action)))
         with kernels.DEFAULT.active():
             values, after = self._network(
-                torch.from_numpy(inputs).to(self._device),
+                inputs.flatten(0, 1)[None].to(self._device),
                 torch.from_numpy(state.reshape(copies * agents, -1)).to(self._device),
             )
         return (
@@ -302,6 +317,10 @@ class ValueActor:
 
     def policy(self, agent: int) -> RecurrentLayers:
         """Return the agent's part of its network; see ``Actor.policy``."""
+        if not self._learner.plain_inputs:
+            raise ConfigError(
+                "policies with inputs of their own are not exported; use the checkpoint"
+            )
         layout, network = self._layout, self._network
         if isinstance(network, GroupedAgents):
             network = network.of(agent)

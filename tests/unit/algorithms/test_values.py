@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from fullrank.algorithms import Algorithm, EnvironmentSpec
 from fullrank.algorithms.coma import COMA
@@ -16,7 +17,14 @@ from fullrank.algorithms.iql import IQL
 from fullrank.algorithms.pqn import PQN
 from fullrank.algorithms.problem import Unit
 from fullrank.algorithms.qmix import QMIX
-from fullrank.algorithms.trajectories import ENTRIES, SCALE, Trajectories, ValueActor, best_values
+from fullrank.algorithms.trajectories import (
+    ENTRIES,
+    SCALE,
+    Seen,
+    Trajectories,
+    ValueActor,
+    best_values,
+)
 from fullrank.algorithms.updates import Entries, Statistics
 from fullrank.algorithms.values import ValueLearner
 from fullrank.algorithms.vdn import VDN
@@ -404,10 +412,24 @@ def test_impossible_settings_are_refused(params: dict[str, Any], message: str) -
         config("qmix", **params)
 
 
-@pytest.mark.parametrize("recurrent", [True, False])
-def test_acting_step_by_step_computes_the_values_that_are_learned(recurrent: bool) -> None:
+class Farsighted(VDN):
+    """Has inputs of its own."""
+
+    def inputs(self, seen: Seen) -> Tensor:
+        """Observations twice as large, and the rest as it is."""
+        found = VDN.inputs(self, seen)
+        found[..., : seen.observation.shape[-1]] *= 2
+        return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "recurrent"), [(VDN, True), (VDN, False), (Farsighted, True), (Farsighted, False)]
+)
+def test_acting_step_by_step_computes_the_values_that_are_learned(
+    kind: type[VDN], recurrent: bool
+) -> None:
     """The recurrent state of the actor is that of the loss; without one, steps stand alone."""
-    built = config("vdn", recurrent=recurrent)
+    built = kind(recurrent=recurrent)
     algorithm = built.make(ENVIRONMENT, seed=0, device="cpu")
     actor, layout = algorithm.actor, algorithm.problem.episodes
     assert isinstance(actor, ValueActor)
@@ -424,6 +446,12 @@ def test_acting_step_by_step_computes_the_values_that_are_learned(recurrent: boo
         last = np.eye(5, dtype=np.float32)[rows[[step], layout.action].astype(int)]
         if not recurrent:
             state = np.ones_like(state)
+
+
+def test_policies_with_inputs_of_their_own_are_not_exported() -> None:
+    actor = Farsighted().make(ENVIRONMENT, seed=0, device="cpu").actor
+    with pytest.raises(ConfigError, match=r"with inputs of their own are not exported; use the"):
+        actor.policy(0)
 
 
 @pytest.mark.parametrize("kind", [VDN, PQN, IPPO, COMA])
