@@ -5,7 +5,8 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PROTOS_VENV := .venv-protos
-PIP := -m pip --disable-pip-version-check install --quiet
+# Python compiles what it imports, a tenth of what is installed.
+PIP := -m pip --disable-pip-version-check install --quiet --no-compile
 
 # What `make test` leaves to `make test-all`; one end-to-end run of each kind stays.
 REST := integration or e2e or browser or docker or slow or gpu or thorough

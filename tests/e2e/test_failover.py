@@ -92,12 +92,13 @@ POINTS = ("store.written", "store.checkpointed", "update.applied", "iteration.pu
 """Failpoints, each of which a controller of this run reaches often."""
 
 
-def test_a_controller_and_its_disk_that_are_lost_at_ten_moments_lose_nothing_that_was_shown(
-    deployment: Deployment, tmp_path: Path
+@pytest.mark.parametrize("moments", [4, pytest.param(10, marks=pytest.mark.thorough)])
+def test_a_controller_and_its_disk_that_are_lost_again_and_again_lose_nothing_that_was_shown(
+    deployment: Deployment, tmp_path: Path, moments: int
 ) -> None:
     """Every moment is drawn from one seed."""
     draws, shown = stream(3, "moments"), list[str]()
-    for moment in range(10):
+    for moment in range(moments):
         run_dir = tmp_path / f"machine-{moment}"
         point, count = POINTS[int(draws.integers(len(POINTS)))], int(draws.integers(1, 5))
         controller = deployment.serve("controller", run_dir, failpoint=f"{point}:{count}")
@@ -111,7 +112,7 @@ def test_a_controller_and_its_disk_that_are_lost_at_ten_moments_lose_nothing_tha
     controller = deployment.serve("controller", last)
     deployment.finish(last)
     assert digests(last)[: len(shown)] == shown
-    assert records(last)[-1].term == 11
+    assert records(last)[-1].term == moments + 1
     assert controller.stop() == 0
 
 

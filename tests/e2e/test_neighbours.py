@@ -45,10 +45,10 @@ ENDS = {
 """Exit code of the struck run's controller, where the fault ends it."""
 STRUCK = [
     ("controller", "disk"),
-    ("controller", "descriptors"),
+    pytest.param("controller", "descriptors", marks=pytest.mark.thorough),
     ("learner", "stop"),
     ("collector", "kill"),
-    ("replay", "stop"),
+    pytest.param("replay", "stop", marks=pytest.mark.thorough),
     ("replay", "clock"),
 ]
 """Each service and each fault once."""

@@ -69,7 +69,7 @@ def trainer(name: str) -> int:
 
 @pytest.mark.smoke
 def test_a_run_is_submitted_stopped_and_resumed_and_finishes_with_the_same_bits() -> None:
-    submit("one", *settings(ENDLESS))
+    submit("one", *settings(ENDLESS, "learners=2"))
     wait_for("one", "RUNNING")
     again = fullrank("run", "submit", "one", *settings())
     assert (again.code, again.error.count("\n")) == (5, 1)
@@ -133,7 +133,7 @@ def test_a_killed_run_has_failed_also_if_another_process_gets_its_number() -> No
 def test_a_run_that_is_told_to_stop_before_its_first_iteration_is_pending(
     early: Callable[[], bool],
 ) -> None:
-    submit("four", *settings(ENDLESS))
+    submit("four", *settings(ENDLESS, "learners=2"))
     wait_until(early, what="the moment")
     assert fullrank("run", "stop", str(RUNS / "four")).code == 0
     facts = look("four")

@@ -173,7 +173,7 @@ async def test_a_replay_service_elsewhere_has_its_rows_again_under_tls(
     ("harm", "said"),
     [
         ("lost", "is missing"),
-        ("torn", "does not hold what was stored"),
+        pytest.param("torn", "does not hold what was stored", marks=pytest.mark.thorough),
     ],
 )
 async def test_rows_that_the_store_has_lost_are_named_for_ever(
@@ -192,7 +192,7 @@ async def test_rows_that_the_store_has_lost_are_named_for_ever(
     assert said in caveats[0]
 
 
-@pytest.mark.parametrize("mode", ["keyed", "free"])
+@pytest.mark.parametrize("mode", [pytest.param("keyed", marks=pytest.mark.thorough), "free"])
 async def test_what_collectors_played_outlives_all_machines(
     tmp_path: Path, gate: Gate, mode: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

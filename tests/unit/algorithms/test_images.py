@@ -162,29 +162,38 @@ def test_containers_learn_from_images_as_numbers_alone() -> None:
     "options",
     [
         {"algorithm__name": "ippo", "algorithm__batch_size": 16},
-        {
-            "algorithm__name": "mappo",
-            "algorithm__batch_size": 16,
-            "algorithm__layer_norm": True,
-            "algorithm__share": "none",
-        },
+        pytest.param(
+            {
+                "algorithm__name": "mappo",
+                "algorithm__batch_size": 16,
+                "algorithm__layer_norm": True,
+                "algorithm__share": "none",
+            },
+            marks=pytest.mark.thorough,
+        ),
         {
             "algorithm__name": "pqn",
             "algorithm__discount": 0.5,
             "algorithm__exploration_steps": 1000,
         },
-        {
-            "iterations": 400,
-            "algorithm__name": "coma",
-            "algorithm__hidden": 32,
-            "algorithm__discount": 0.0,
-        },
-        {
-            "algorithm__name": "vdn",
-            "algorithm__batch_size": 16,
-            "algorithm__discount": 0.5,
-            "algorithm__exploration_steps": 1000,
-        },
+        pytest.param(
+            {
+                "iterations": 400,
+                "algorithm__name": "coma",
+                "algorithm__hidden": 32,
+                "algorithm__discount": 0.0,
+            },
+            marks=pytest.mark.thorough,
+        ),
+        pytest.param(
+            {
+                "algorithm__name": "vdn",
+                "algorithm__batch_size": 16,
+                "algorithm__discount": 0.5,
+                "algorithm__exploration_steps": 1000,
+            },
+            marks=pytest.mark.thorough,
+        ),
     ],
 )
 def test_a_team_learns_from_what_it_sees(options: dict[str, Any]) -> None:
