@@ -34,7 +34,7 @@ from fullrank.networks.fused.maddpg import FusedMADDPG
 from fullrank.networks.parameters import GroupedParameters
 from fullrank.rounds.reports import reporter_of
 from fullrank.rounds.verification import digests_of
-from fullrank.training.centralised import Centralised, OnDevice
+from fullrank.training.centralised import Centralised
 from fullrank.training.worker import AssignedRow, probe_batch, probe_of
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring.training import training_of
@@ -287,7 +287,7 @@ def test_no_operation_on_a_device_reads_memory_of_the_host_and_no_product_is_in_
         units = enumerate(algorithm.problem.units)
         computed(algorithm, rows, [index for index, unit in units if not unit.part])
         algorithm.optimiser.step(random_updates(algorithm, seed=0))
-        if isinstance(algorithm.gradients, OnDevice):
+        if isinstance(algorithm.gradients, gradients.StayingGradients):
             central = Centralised(algorithm.problem, algorithm.gradients, seed=0)
             batch: Rows = rows if plays_episodes(name) else transitions(name, 100)
             if central.mirrored is not None:

@@ -36,7 +36,7 @@ from fullrank.algorithms.problem import DataMode, Problem
 from fullrank.algorithms.ranges import check_ranges
 from fullrank.algorithms.trajectories import (
     SCALE,
-    Seen,
+    Now,
     Trajectories,
     best_actions,
     chosen_values,
@@ -96,6 +96,8 @@ class ActionValues(ABC):
     or a table of groups with the names of their agents. Several networks are computed by
     autograd."""
 
+    entries: ClassVar[Entries]
+    """Statistics that follow a gradient."""
     whole_episodes: ClassVar[bool] = True
     """Minibatches are of whole episodes, which determines the default sizes of a run."""
 
@@ -136,11 +138,6 @@ class ActionValues(ABC):
             nets: All networks.
             batch: The unit's episodes.
         """
-
-    @property
-    @abstractmethod
-    def entries(self) -> Entries:
-        """Return the statistics that follow a gradient."""
 
     @abstractmethod
     def data_mode(self) -> DataMode:
@@ -200,7 +197,9 @@ class ActionValues(ABC):
         network = RecurrentAgent if self.recurrent else FeedForwardAgent
         return network(inputs, self.hidden, max(layout.action_sizes), normalised=self.layer_norm)
 
-    def values(self, network: nn.Module, batch: Trajectories) -> Tensor:
+    def values(
+        self, network: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], batch: Trajectories
+    ) -> Tensor:
         """Compute the values of all actions, shape (L + 1, K, n, A)."""
         inputs = self.inputs(batch)
         _, episodes, agents, _ = inputs.shape
@@ -208,7 +207,7 @@ class ActionValues(ABC):
         values, _ = network(inputs.flatten(1, 2), state)
         return torch.unflatten(values, 1, (episodes, agents))
 
-    def inputs(self, seen: Seen) -> Tensor:
+    def inputs(self, seen: Trajectories | Now) -> Tensor:
         """Return the inputs of the agents' network, shape (..., n, entries).
 
         Those that play and those that learn both take them from here.

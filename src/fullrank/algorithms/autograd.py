@@ -1,7 +1,7 @@
 """Gradients and actors for arbitrary modules, by autograd of an algorithm's losses."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -29,20 +29,9 @@ Losses: TypeAlias = Callable[
 """Computes the losses of a group's networks, by role, and the statistics beside them."""
 
 
-class Seal(Protocol):
-    """Makes the update of a unit."""
-
-    def __call__(
-        self, gradient: FloatArray, statistics: Statistics, batch: Any, agents: tuple[int, ...]
-    ) -> FloatArray:
-        """Return the update, snapped, of a gradient at the networks of a group.
-
-        Args:
-            gradient: Shape (entries of the group's networks,).
-            statistics: What the losses returned beside them.
-            batch: The unit's batch.
-            agents: The group.
-        """
+Seal: TypeAlias = Callable[[FloatArray, Statistics, Any, tuple[int, ...]], FloatArray]
+"""Makes the update of a unit, snapped, of a gradient at the networks of a group, shape (entries,),
+the statistics beside its losses, the unit's batch, and the group."""
 
 
 class AutogradGradients:

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from fullrank.algorithms.autograd import Losses, gradient_of
-from fullrank.algorithms.devices import StayingGradients
 from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.on_policy import GroupMembers, Steps, WholeMinibatch
 from fullrank.algorithms.problem import Problem
@@ -28,7 +27,7 @@ from fullrank.common.rows import Rows
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.networks.fused import kernels
 from fullrank.networks.fused.cuda import Graphs
-from fullrank.networks.fused.gradients import encode
+from fullrank.networks.fused.gradients import StayingGradients, encode
 from fullrank.replay.episodes import EpisodeLayout, episodes_in
 
 if TYPE_CHECKING:
@@ -114,7 +113,7 @@ class CapturedGradients(StayingGradients):
         iteration: int,
         check_cancelled: Callable[[], None] = lambda: None,
     ) -> Iterator[tuple[UnitIndex, Tensor]]:
-        """Compute u_i for each requested unit and leave it on its device; see ``OnDevice``.
+        """Compute u_i for each requested unit and leave it on its device; see ``StayingGradients``.
 
         Only one call may be active: a newer call reuses the buffers of an older one.
         """
@@ -144,14 +143,14 @@ class CapturedGradients(StayingGradients):
             return torch.cat([words, *(rows.flatten() for rows in held)])
 
         where = self._nets.parameters.groups[0].rows.online
-        with self._kernel.selected(), torch.cuda.device_of(where):  # type: ignore[no-untyped-call]
+        with self.kernel.selected(), torch.cuda.device_of(where):  # type: ignore[no-untyped-call]
             update = partial(self._update, forms, shapes)
             self._graphs.run((forms, shapes), update, draw=draw, check_cancelled=check_cancelled)
         for place, unit in enumerate(order):
             yield unit, self._sealed[place, : sizes[unit]]
 
     def fingerprint(self) -> str:
-        """Describe the computation, as ``OnDevice``: rows are padded, which products may show."""
+        """Describe the computation: rows are padded, which products may show."""
         return f"{super().fingerprint()}; rows of 2^k from {LEAST_ROWS}"
 
     def _update(

@@ -202,7 +202,7 @@ class ContainerLearner:
         """
         learner = self._learner
         with torch.no_grad():
-            seen = learner.values(_Trunk(self._network), batch)
+            seen = learner.values(self._network.trunk, batch)
         over = _OverTrunk(self._nets, seen)
         losses, shares = learner.losses(over, batch)
         loss = losses[AGENT]
@@ -225,18 +225,6 @@ def _agent(nets: Networks, role: str = AGENT) -> RecurrentAgent | FeedForwardAge
     network = getattr(nets, role)[0]
     assert isinstance(network, RecurrentAgent | FeedForwardAgent)
     return network
-
-
-class _Trunk(nn.Module):
-    """A network of action values without its head."""
-
-    def __init__(self, network: RecurrentAgent | FeedForwardAgent) -> None:
-        super().__init__()
-        self._network = network
-
-    def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the head's input."""
-        return self._network.trunk(inputs, state)
 
 
 class _Over(nn.Module):

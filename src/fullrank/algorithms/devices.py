@@ -4,20 +4,16 @@ import importlib
 import os
 import re
 import shutil
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from fullrank.algorithms.roles import Algorithm, Parameters
 from fullrank.common.errors import ConfigError
-from fullrank.common.rows import Rows
 from fullrank.common.types import FloatArray, UnitIndex
-from fullrank.networks.fused.cuda import HostCopy, one_ahead
-from fullrank.networks.fused.kernels import Kernel, fingerprint
 
 COMPUTE = "compute.device"
 """Setting that places updates."""
@@ -90,15 +86,12 @@ def placed(
         return f"cuda:{number % devices}"
     listed = [int(each.removeprefix("cuda:")) for each in name.split(",")]
     if max(listed) >= devices:
+        has = "cuda:0" if devices == 1 else f"cuda:0 to cuda:{devices - 1}"
         raise ConfigError(
-            f"{setting} = {name!r} needs cuda:{max(listed)}, and this host has "
-            f"{_listed(devices)}: use one of them, 'cuda' or 'cpu'"
+            f"{setting} = {name!r} needs cuda:{max(listed)}, and this host has {has}: use one of "
+            "them, 'cuda' or 'cpu'"
         )
     return f"cuda:{listed[number % len(listed)]}"
-
-
-def _listed(devices: int) -> str:
-    return "cuda:0" if devices == 1 else f"cuda:0 to cuda:{devices - 1}"
 
 
 def device_of(name: str, *, accelerated: bool = False, setting: str = COMPUTE) -> torch.device:
@@ -128,55 +121,6 @@ def computed_elsewhere(here: Algorithm, there: Algorithm) -> Algorithm:
     return replace(here, gradients=CopiedGradients(here.parameters, there))
 
 
-class StayingGradients(ABC):
-    """Gradients that leave updates on the device of the parameters; implements ``Gradients``.
-
-    Args:
-        device: The device.
-        kernel: Kernels of the products.
-    """
-
-    def __init__(self, device: torch.device, kernel: Kernel) -> None:
-        self._device, self._kernel = device, kernel
-
-    @property
-    def device(self) -> torch.device:
-        """Return the device of the updates."""
-        return self._device
-
-    @abstractmethod
-    def rows(
-        self,
-        batch: Rows,
-        units: Sequence[UnitIndex],
-        *,
-        iteration: int,
-        check_cancelled: Callable[[], None] = lambda: None,
-    ) -> Iterator[tuple[UnitIndex, Tensor]]:
-        """Compute u_i for each requested unit and leave it on its device; see ``OnDevice``.
-
-        Only one call may be active: a newer call reuses the buffers of an older one.
-        """
-
-    def compute(
-        self,
-        batch: FloatArray,
-        units: Sequence[UnitIndex],
-        *,
-        iteration: int,
-        row: int | None = None,
-        check_cancelled: Callable[[], None] = lambda: None,
-    ) -> Iterator[tuple[UnitIndex, FloatArray]]:
-        """Compute u_i for each requested unit, in an order by size; see ``Gradients.compute``."""
-        rows = self.rows(batch, units, iteration=iteration, check_cancelled=check_cancelled)
-        copies = one_ahead((unit, HostCopy(row)) for unit, row in rows)
-        return ((unit, copy.array()) for unit, copy in copies)
-
-    def fingerprint(self) -> str:
-        """Return the numeric identity of this process."""
-        return fingerprint(self._kernel, self._device)
-
-
 class CopiedGradients:
     """Gradients at parameters that are first copied to another device; implements ``Gradients``.
 
@@ -189,22 +133,14 @@ class CopiedGradients:
         self._parameters, self._there = parameters, there
 
     def compute(
-        self,
-        batch: FloatArray,
-        units: Sequence[UnitIndex],
-        *,
-        iteration: int,
-        row: int | None = None,
-        check_cancelled: Callable[[], None] = lambda: None,
+        self, batch: FloatArray, units: Sequence[UnitIndex], **call: Any
     ) -> Iterator[tuple[UnitIndex, FloatArray]]:
         """Compute u_i for each requested unit on the other device; see ``Gradients.compute``."""
         copies = self._there.parameters
         for section in self._there.problem.sections:
             copies.view(section.id)[:] = self._parameters.view(section.id)
         copies.written()
-        return self._there.gradients.compute(
-            batch, units, iteration=iteration, row=row, check_cancelled=check_cancelled
-        )
+        return self._there.gradients.compute(batch, units, **call)
 
     def fingerprint(self) -> str:
         """Return the numeric identity of the device that computes."""

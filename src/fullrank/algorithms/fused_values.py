@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fullrank.algorithms.devices import StayingGradients
 from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.trajectories import (
     ENTRIES,
@@ -31,7 +30,7 @@ from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.networks.cards.recurrent import RecurrentUnitsOnCards
 from fullrank.networks.fused import kernels
 from fullrank.networks.fused.cuda import Graphs, sent, stays_on
-from fullrank.networks.fused.gradients import encode
+from fullrank.networks.fused.gradients import StayingGradients, encode
 from fullrank.networks.fused.mixing import Mixing
 from fullrank.networks.fused.products import Packing, least_units, takes_kernels, width_of
 from fullrank.networks.fused.recurrent import CHUNK, RecurrentUnits
@@ -84,7 +83,7 @@ class FusedValueGradients(StayingGradients):
         iteration: int,
         check_cancelled: Callable[[], None] = lambda: None,
     ) -> Iterator[tuple[UnitIndex, Tensor]]:
-        """Compute u_i for each requested unit and leave it on its device; see ``OnDevice``.
+        """Compute u_i for each requested unit and leave it on its device; see ``StayingGradients``.
 
         Only one call may be active: a newer call reuses the buffers of an older one.
         """
@@ -106,7 +105,7 @@ class FusedValueGradients(StayingGradients):
         while waiting:
             check_cancelled()
             online = self._nets.parameters.groups[0].rows.online
-            with self._kernel.active(), torch.cuda.device_of(online):  # type: ignore[no-untyped-call]
+            with self.kernel.active(), torch.cuda.device_of(online):  # type: ignore[no-untyped-call]
                 passes = self._passes_for(max(map(len, episodes[waiting[0]])))
                 chosen, waiting = waiting[: passes.units], waiting[passes.units :]
                 own = [episodes[unit] for unit in chosen]

@@ -22,7 +22,7 @@ the normalisation has no learned scale; a collection is of whole episodes.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import ClassVar, Literal
 
 from torch import Tensor, nn
 
@@ -84,6 +84,8 @@ class PQN(ActionValues):
     last_action: bool = False
     """Give an agent its last action as input."""
 
+    entries: ClassVar[Entries] = ENTRIES
+
     def __post_init__(self) -> None:
         ActionValues.__post_init__(self)
         if min(self.epochs, self.mixing, self.hypernet) < 1:
@@ -123,11 +125,6 @@ class PQN(ActionValues):
         column = layout.columns[TARGET]
         for steps, targets in self.played(rows, nets, layout):
             rows[steps, column] = targets.cpu().numpy()
-
-    @property
-    def entries(self) -> Entries:
-        """Return the statistics that CleanRL's PQN logs."""
-        return ENTRIES
 
     def data_mode(self) -> DataMode:
         """Return the origin of the minibatch: each episode of a collection once an epoch."""

@@ -5,7 +5,7 @@ of action values.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -36,23 +36,13 @@ ENTRIES = Entries(("loss", "td_error_abs", "q_taken_mean", "target_mean"), marki
 the temporal differences; the means of Q_t and of G_t, divided by the number of agents."""
 
 
-class Seen(Protocol):
-    """What inputs of the agents' network are made of, of one step or of many."""
-
-    @property
-    def observation(self) -> Tensor:
-        """Observation of each agent, shape (..., n, O)."""
-
-    @property
-    def last_action(self) -> Tensor:
-        """Action before each step as one-hot, zero at the start, shape (..., n, A)."""
-
-
 class Now(NamedTuple):
-    """What agents that play see at this step, in each copy."""
+    """What agents that play see at this step."""
 
     observation: Tensor
+    """Shape (copies, n, O)."""
     last_action: Tensor
+    """As one-hot, zero at the start, shape (copies, n, A)."""
 
 
 class Trajectories:

@@ -15,7 +15,7 @@ statistics are those that PyMARL logs.
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -69,6 +69,8 @@ class ValueLearner(ActionValues):
     """Give each step its temporal difference where it is played, by which
     ``sampling.method = "prioritised"`` draws then in place of rewards, as actors of [Horgan18]."""
 
+    entries: ClassVar[Entries] = ENTRIES
+
     def __post_init__(self) -> None:
         ActionValues.__post_init__(self)
         if min(self.buffer_size, self.target_every) < 1:
@@ -121,11 +123,6 @@ class ValueLearner(ActionValues):
         """Describe units, sections and sizes; those that play read all networks if they prepare."""
         problem = ActionValues.problem(self, environment)
         return replace(problem, prepared_by=self.playing(problem)) if self.td_errors else problem
-
-    @property
-    def entries(self) -> Entries:
-        """Return the statistics that PyMARL logs."""
-        return ENTRIES
 
     def data_mode(self) -> DataMode:
         """Return the origin of the minibatch: B of the newest episodes in replay."""

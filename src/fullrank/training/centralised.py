@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import groupby
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,61 +22,10 @@ from fullrank.common.updates import add_scaled
 from fullrank.networks.cards.blake3 import row_digests
 from fullrank.networks.cards.linear_hash import row_hashes
 from fullrank.networks.fused.cuda import HostCopy, as_rows, stays_on
+from fullrank.networks.fused.gradients import FusedGradients, StayingGradients
 from fullrank.rounds.reports import hashing_of, reporter_of
 from fullrank.rounds.verification import digests_of
 from fullrank.training.soundness import sound_updates, unsound
-
-
-@runtime_checkable
-class OnDevice(Protocol):
-    """Gradients that can leave the updates of units on the device that computes them."""
-
-    @property
-    def device(self) -> torch.device:
-        """The device."""
-
-    def rows(
-        self,
-        batch: Rows,
-        units: Sequence[UnitIndex],
-        *,
-        iteration: int,
-        check_cancelled: Callable[[], None] = ...,
-    ) -> Iterator[tuple[UnitIndex, Tensor]]:
-        """Compute u_i for each requested unit, with the bits of ``Gradients.compute``.
-
-        Yields:
-            (i, u_i), which may be overwritten once the next one is asked for.
-        """
-
-
-@runtime_checkable
-class Together(Protocol):
-    """Gradients that can compute whole units at once, on CUDA as one graph."""
-
-    def together(
-        self,
-        batch: Rows,
-        agents: Sequence[UnitIndex],
-        *,
-        iteration: int,
-        check_cancelled: Callable[[], None] = ...,
-        then: Callable[[Tensor], None] = ...,
-    ) -> Tensor:
-        """Compute u_i for each requested unit, with the bits of ``Gradients.compute``.
-
-        Args:
-            batch: Packed transitions, shape (B, row_size).
-            agents: The units.
-            iteration: Keys the draws.
-            check_cancelled: Raises ``Cancelled`` to abandon the work.
-            then: Computes further from the rows in the same graph, into tensors of its own; the
-                same object from call to call.
-
-        Returns:
-            The updates side by side on their device, shape (units, P), zero behind each; the next
-            call overwrites them.
-        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,11 +52,11 @@ class Centralised:
     def __init__(self, problem: Problem, gradients: Gradients, *, seed: int) -> None:
         self._problem, self._gradients = problem, gradients
         self._rows, self._there = self._host_rows, None
-        if isinstance(gradients, OnDevice):
+        if isinstance(gradients, StayingGradients):
             self._rows = gradients.rows
             self._there = gradients.device if stays_on(gradients.device) else None
-        self._together: Together | None = None
-        if isinstance(gradients, Together) and self.mirrored is not None:
+        self._together: FusedGradients | None = None
+        if isinstance(gradients, FusedGradients) and self.mirrored is not None:
             self._together = gradients
         self._told = cache(self._new_told)
         self._report_of = reporter_of(problem, seed=seed)

@@ -12,7 +12,7 @@ Sums of updates are exact in float64 (``fullrank.codes.targets``), so that a ran
 of one process, whatever the division and the order of a reduction.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -155,7 +155,7 @@ class Rank:
         self._centralised = Centralised(problem, algorithm.gradients, seed=seed)
         self._exchange: Exchange | None = None
         if not division.summed:
-            self._exchange = Exchange.of(algorithm, division.targets)
+            self._exchange = Exchange(algorithm, division.targets)
         self._updates: FloatArray = np.empty((0, problem.vector_size), np.float32)
 
     def compute(self, batch: FloatArray, *, iteration: int) -> Share:
@@ -201,25 +201,14 @@ class Exchange:
     """Steps of the agents' own networks, and their exchange among the ranks.
 
     Args:
-        optimiser: Steps some agents at a time.
-        parameters: Networks of all agents.
+        algorithm: Its agents have networks of their own.
         agents: Agents of each rank.
-        roles: Networks that other ranks read.
+
+    Raises:
+        ConfigError: The optimiser does not step agents one by one.
     """
 
-    def __init__(
-        self,
-        optimiser: AdamOptimiser,
-        parameters: GroupedParameters,
-        agents: Sequence[range],
-        roles: Iterable[str],
-    ) -> None:
-        self._optimiser, self._parameters = optimiser, parameters
-        self._agents, self._roles = agents, tuple(roles)
-
-    @classmethod
-    def of(cls, algorithm: Algorithm, agents: Sequence[range]) -> "Exchange":
-        """Build the exchange of an algorithm whose agents have networks of their own."""
+    def __init__(self, algorithm: Algorithm, agents: Sequence[range]) -> None:
         optimiser, parameters = algorithm.optimiser, algorithm.parameters
         if not isinstance(optimiser, AdamOptimiser) or not isinstance(
             parameters, GroupedParameters
@@ -228,7 +217,8 @@ class Exchange:
                 "ranks.split = 'agents' needs an optimiser that steps agents one by one, "
                 "AdamOptimiser; use 'transitions'"
             )
-        return cls(optimiser, parameters, agents, shared_roles(algorithm.problem))
+        self._optimiser, self._parameters = optimiser, parameters
+        self._agents, self._roles = agents, tuple(shared_roles(algorithm.problem))
 
     def step(self, updates: FloatArray, wire: Wire) -> Mapping[str, float]:
         """Step this rank's agents, then take the others' networks and move their targets.

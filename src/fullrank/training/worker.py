@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -110,23 +110,16 @@ class Worker:
         check_cancelled: Callable[[], None],
     ) -> Iterator[tuple[Sequence[int], UnitIndex, FloatArray]]:
         """Yield every update with the rows that share it: all, unless data are independent."""
+        calls: list[tuple[list[int], Sequence[UnitIndex], int | None]]
+        calls = [([row.row], row.units, row.row) for row in rows]
         if self._problem.data.exact:
-            sharing = [row.row for row in rows]
             units = list(dict.fromkeys(unit for row in rows for unit in row.units))
+            calls = [([row.row for row in rows], units, None)]
+        for sharing, own, number in calls:
             for unit, update in self._gradients.compute(
-                batch, units, iteration=iteration, check_cancelled=check_cancelled
+                batch, own, iteration=iteration, row=number, check_cancelled=check_cancelled
             ):
                 yield sharing, unit, update
-            return
-        for row in rows:
-            for unit, update in self._gradients.compute(
-                batch,
-                row.units,
-                iteration=iteration,
-                row=row.row,
-                check_cancelled=check_cancelled,
-            ):
-                yield [row.row], unit, update
 
 
 class SharedGradients:
@@ -153,13 +146,7 @@ class SharedGradients:
         self._updates: dict[UnitIndex, FloatArray] = {}
 
     def compute(
-        self,
-        batch: FloatArray,
-        units: Sequence[UnitIndex],
-        *,
-        iteration: int,
-        row: int | None = None,
-        check_cancelled: Callable[[], None] = lambda: None,
+        self, batch: FloatArray, units: Sequence[UnitIndex], *, iteration: int, **call: Any
     ) -> Iterator[tuple[UnitIndex, FloatArray]]:
         """Compute the units, reusing known updates; see ``Gradients.compute``.
 
@@ -172,9 +159,7 @@ class SharedGradients:
             }
         self._iteration = iteration
         missing = [unit for unit in units if unit not in self._updates]
-        computed = self._gradients.compute(
-            batch, missing, iteration=iteration, row=row, check_cancelled=check_cancelled
-        )
+        computed = self._gradients.compute(batch, missing, iteration=iteration, **call)
         self._updates.update(sound_updates(computed, self._problem, batch, iteration=iteration))
         return ((unit, self._updates[unit]) for unit in units)
 

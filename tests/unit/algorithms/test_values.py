@@ -20,7 +20,7 @@ from fullrank.algorithms.qmix import QMIX
 from fullrank.algorithms.trajectories import (
     ENTRIES,
     SCALE,
-    Seen,
+    Now,
     Trajectories,
     ValueActor,
     best_values,
@@ -415,7 +415,7 @@ def test_impossible_settings_are_refused(params: dict[str, Any], message: str) -
 class Farsighted(VDN):
     """Has inputs of its own."""
 
-    def inputs(self, seen: Seen) -> Tensor:
+    def inputs(self, seen: Trajectories | Now) -> Tensor:
         """Observations twice as large, and the rest as it is."""
         found = VDN.inputs(self, seen)
         found[..., : seen.observation.shape[-1]] *= 2

@@ -233,7 +233,7 @@ class FusedDARL1N(FusedGradients):
         Only one call may be active: a newer call reuses the buffers of an older one.
         """
         key = (iteration,) if row is None or not self._keyed_by_row else (iteration, row)
-        return self._on_host(self._updates(units, key, check_cancelled))
+        return self._on_host(self._updates(batch, units, key, check_cancelled))
 
     def rows(
         self,
@@ -243,30 +243,21 @@ class FusedDARL1N(FusedGradients):
         iteration: int,
         check_cancelled: Callable[[], None] = lambda: None,
     ) -> Iterator[tuple[UnitIndex, Tensor]]:
-        """Compute u_i for each requested unit and leave it on its device; see ``OnDevice``."""
-        return self._updates(units, (iteration,), check_cancelled)
-
-    def together(
-        self,
-        batch: Rows,
-        agents: Sequence[UnitIndex],
-        *,
-        iteration: int,
-        check_cancelled: Callable[[], None] = lambda: None,
-        then: Then = nothing,
-    ) -> Tensor:
-        """Compute u_i for each requested agent, side by side; see ``Together``."""
-        return self._together(tuple(agents), (iteration,), check_cancelled, then)
+        """Compute u_i for each requested unit where it stays; see ``StayingGradients``."""
+        return self._updates(batch, units, (iteration,), check_cancelled)
 
     def _updates(
-        self, units: Sequence[UnitIndex], key: tuple[int, ...], check_cancelled: Callable[[], None]
+        self,
+        batch: Rows,
+        units: Sequence[UnitIndex],
+        key: tuple[int, ...],
+        check_cancelled: Callable[[], None],
     ) -> Iterator[tuple[UnitIndex, Tensor]]:
         """Compute the updates of unit batches; every draw is keyed by (purpose, *key, unit)."""
         if stays_on(self._device):
             agents = tuple(sorted(units))
-            yield from zip(
-                agents, self._together(agents, key, check_cancelled, nothing), strict=True
-            )
+            rows = self._together(batch, agents, key, check_cancelled, nothing)
+            yield from zip(agents, rows, strict=True)
             return
         for unit_batch in self._unit_batches(units):
             draws = iter([partial(self._drawn, unit_batch, key, check_cancelled)])
@@ -276,6 +267,7 @@ class FusedDARL1N(FusedGradients):
 
     def _together(
         self,
+        batch: Rows,
         agents: tuple[UnitIndex, ...],
         key: tuple[int, ...],
         check_cancelled: Callable[[], None],

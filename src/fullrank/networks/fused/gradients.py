@@ -65,7 +65,69 @@ class LossWeights:
     """Weight of a transition in which the agent acted; None: 1 / their number."""
 
 
-class FusedGradients(ABC):
+class StayingGradients(ABC):
+    """Gradients that leave updates on the device of the parameters; implements ``Gradients``.
+
+    Args:
+        device: The device.
+        kernel: Kernels of the products.
+    """
+
+    def __init__(self, device: torch.device, kernel: kernels.Kernel) -> None:
+        self._device, self.kernel = device, kernel
+
+    @property
+    def device(self) -> torch.device:
+        """Return the device of the updates."""
+        return self._device
+
+    @abstractmethod
+    def rows(
+        self,
+        batch: Rows,
+        units: Sequence[UnitIndex],
+        *,
+        iteration: int,
+        check_cancelled: Callable[[], None] = lambda: None,
+    ) -> Iterator[tuple[UnitIndex, Tensor]]:
+        """Compute u_i for each requested unit where it stays, with the bits of ``compute``.
+
+        Only one call may be active: a newer call reuses the buffers of an older one.
+
+        Yields:
+            (i, u_i), which may be overwritten once the next one is asked for.
+        """
+
+    def compute(
+        self,
+        batch: FloatArray,
+        units: Sequence[UnitIndex],
+        *,
+        iteration: int,
+        row: int | None = None,
+        check_cancelled: Callable[[], None] = lambda: None,
+    ) -> Iterator[tuple[UnitIndex, FloatArray]]:
+        """Compute u_i for each requested unit, in an order by size; see ``Gradients.compute``."""
+        rows = self.rows(batch, units, iteration=iteration, check_cancelled=check_cancelled)
+        return self._on_host(rows)
+
+    def _on_host(
+        self, computed: Iterator[tuple[UnitIndex, Tensor]]
+    ) -> Iterator[tuple[UnitIndex, FloatArray]]:
+        """Yield updates in host memory, where nothing overwrites them.
+
+        On CUDA each follows the launch of the next, so that the device computes while the caller
+        uses it.
+        """
+        copies = one_ahead((unit, HostCopy(row)) for unit, row in computed)
+        return ((unit, copy.array()) for unit, copy in copies)
+
+    def fingerprint(self) -> str:
+        """Return the numeric identity of this process."""
+        return kernels.fingerprint(self.kernel, self._device)
+
+
+class FusedGradients(StayingGradients):
     """Updates batched over agents; subclasses supply the critics' inputs.
 
     Args:
@@ -77,10 +139,9 @@ class FusedGradients(ABC):
     def __init__(self, groups: Sequence[NetworkGroup], weights: LossWeights, *, seed: int) -> None:
         self._groups, self._weights, self._seed = groups, weights, seed
         self._after = 2 * len(STATISTICS) + (weights.transition is not None)
-        self._device = groups[0].rows.online.device
-        width = groups[0].policy.hidden
-        self._columns = block_columns(weights.batch_size, hidden=width, device=self._device)
-        self.kernel = kernels.choose(self._device, least_product=width * self._columns)
+        width, device = groups[0].policy.hidden, groups[0].rows.online.device
+        self._columns = block_columns(weights.batch_size, hidden=width, device=device)
+        super().__init__(device, kernels.choose(device, least_product=width * self._columns))
         self._batches = [
             UnitBatches(group, clip_norm=weights.clip_norm, kernel=self.kernel) for group in groups
         ]
@@ -140,11 +201,6 @@ class FusedGradients(ABC):
         accumulate(first, passes.policy.below, own.transpose(1, 2), beta=beta)
         passes.policy.upper_gradients(gradient, second, third, beta=beta)
 
-    @property
-    def device(self) -> torch.device:
-        """Return the device of the updates."""
-        return self._device
-
     def _launched(
         self,
         agents: tuple[UnitIndex, ...],
@@ -191,7 +247,6 @@ class FusedGradients(ABC):
         self._graphs.run((agents, key, then), compute, draw=draw, check_cancelled=check_cancelled)
         return rows
 
-    @abstractmethod
     def together(
         self,
         batch: Rows,
@@ -201,31 +256,39 @@ class FusedGradients(ABC):
         check_cancelled: Callable[[], None] = lambda: None,
         then: Then = nothing,
     ) -> Tensor:
-        """Compute u_i for each requested agent, side by side on their device; see ``Together``."""
+        """Compute u_i for each requested agent, on CUDA as one graph.
+
+        Args:
+            batch: Packed transitions, shape (B, row_size).
+            agents: The units.
+            iteration: Keys the draws.
+            check_cancelled: Raises ``Cancelled`` to abandon the work.
+            then: Computes further from the rows in the same graph, into tensors of its own; the
+                same object from call to call.
+
+        Returns:
+            The updates side by side on their device, shape (units, P), zero behind each; the next
+            call overwrites them.
+        """
+        return self._together(batch, tuple(agents), (iteration,), check_cancelled, then)
 
     @abstractmethod
-    def rows(
+    def _together(
         self,
         batch: Rows,
-        units: Sequence[UnitIndex],
-        *,
-        iteration: int,
-        check_cancelled: Callable[[], None] = lambda: None,
-    ) -> Iterator[tuple[UnitIndex, Tensor]]:
-        """Compute u_i for each requested unit and leave it on its device; see ``OnDevice``."""
+        agents: tuple[UnitIndex, ...],
+        key: tuple[int, ...],
+        check_cancelled: Callable[[], None],
+        then: Then,
+    ) -> Tensor:
+        """Compute as ``together``, with draws keyed by ``key`` and agent."""
 
     def _on_host(
         self, computed: Iterator[tuple[UnitIndex, Tensor]]
     ) -> Iterator[tuple[UnitIndex, FloatArray]]:
-        """Yield updates in host memory, where nothing overwrites them.
-
-        On CUDA each follows the launch of the next, so that the device computes while the caller
-        uses it.
-        """
-        if not stays_on(self._device):
-            return ((unit, row.numpy()) for unit, row in computed)
-        copies = one_ahead((unit, HostCopy(row)) for unit, row in computed)
-        return ((unit, copy.array()) for unit, copy in copies)
+        if stays_on(self._device):
+            return super()._on_host(computed)
+        return ((unit, row.numpy()) for unit, row in computed)  # which nothing overwrites
 
     def _seal(self, unit_batch: UnitBatch, places: GatherIndex, rows: Tensor) -> None:
         """Snap the gradients into their places in rows, and encode the statistics behind them."""
@@ -250,10 +313,6 @@ class FusedGradients(ABC):
             update = _snapped(row, after=self._after)
             update[len(update) - len(own) :] = own
             yield agent, torch.from_numpy(update)
-
-    def fingerprint(self) -> str:
-        """Return the numeric identity of this process."""
-        return kernels.fingerprint(self.kernel, self._device)
 
 
 def encode(shares: Tensor) -> Tensor:

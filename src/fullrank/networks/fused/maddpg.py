@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fullrank.common.rows import Rows
-from fullrank.common.types import FloatArray, UnitIndex
+from fullrank.common.types import UnitIndex
 from fullrank.networks.fused.critic_input import CriticInput
 from fullrank.networks.fused.cuda import stays_on
 from fullrank.networks.fused.gradients import (
@@ -90,19 +90,6 @@ class FusedMADDPG(FusedGradients):
         if not self._graphs.captures:
             self._executor = executor
 
-    def compute(
-        self,
-        batch: FloatArray,
-        units: Sequence[UnitIndex],
-        *,
-        iteration: int,
-        row: int | None = None,
-        check_cancelled: Callable[[], None] = lambda: None,
-    ) -> Iterator[tuple[UnitIndex, FloatArray]]:
-        """Compute u_i for each requested unit; see ``Gradients.compute``."""
-        rows = self.rows(batch, units, iteration=iteration, check_cancelled=check_cancelled)
-        return self._on_host(rows)
-
     def rows(
         self,
         batch: Rows,
@@ -128,18 +115,6 @@ class FusedMADDPG(FusedGradients):
                     weight, factor = float(weights[agent]), self._factor(agent)
                     weigh(update, self._sizes[agent], weight, factor=factor)
                 yield agent * count + part, update
-
-    def together(
-        self,
-        batch: Rows,
-        agents: Sequence[UnitIndex],
-        *,
-        iteration: int,
-        check_cancelled: Callable[[], None] = lambda: None,
-        then: Then = nothing,
-    ) -> Tensor:
-        """Compute u_i for each requested agent, side by side; see ``Together``."""
-        return self._together(batch, agents, (iteration,), check_cancelled, then)
 
     def _keyed(
         self,
