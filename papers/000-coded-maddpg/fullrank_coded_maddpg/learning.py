@@ -13,8 +13,8 @@ centralised run. Encoding and solving take place in float64, which favours the c
 """
 
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from functools import partial
 from itertools import count
 
@@ -161,10 +161,8 @@ def _curve(config: RunConfig, *, coded: bool, digests: int) -> JSON:
     soft actions, and exploring.
     """
     run = LocalRun(config, coded=coded)
-    try:
+    with closing(run.training.collector):
         iterations = run.train()
-    finally:
-        run.training.collector.close()
     return {
         "returns": [_rounded(iteration.return_mean) for iteration in iterations],
         "digests": [iteration.update_digest for iteration in iterations[:digests]],
@@ -196,7 +194,7 @@ def _distance(config: RunConfig) -> JSON:
     """Relative errors of decoded updates by iteration, in the state of the centralised run."""
     training = training_of(config)
     algorithm = training.algorithm
-    with _condition_ignored():
+    with warnings.catch_warnings(action="ignore"):  # the bad condition is measured here
         code = code_of(config, units=AGENTS[0])
     delays, errors, refused = delays_of(config), [], 0
     warm = training.collector.warm_up()
@@ -244,30 +242,20 @@ def _rounded(mean: float | None) -> float | None:
     return None if mean is None else round(mean, 4)
 
 
-@contextmanager
-def _condition_ignored() -> Iterator[None]:
-    """Make a code without a warning of its bad condition, which is measured here."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
 def _trained(config: RunConfig) -> JSON:
     """Returns by iteration, and errors by iteration relative to the largest parameter."""
     run = LocalRun(config, coded=False)
     algorithm = run.training.algorithm
     agents = len(algorithm.problem.units)
-    with _condition_ignored():
+    with warnings.catch_warnings(action="ignore"):  # the bad condition is measured here
         matrix = make_code(MATRIX, rows=LEARNERS, units=agents, seed=0).matrix
     returns, errors = list[float | None](), list[float]()
-    try:
+    with closing(run.training.collector):
         for iteration in run:
             returns.append(_rounded(iteration.return_mean))
             arrivals = stream(config.seed, "arrivals", iteration.iteration)
             first = arrivals.permutation(LEARNERS)[:agents].tolist()
             errors.append(_pass_through(algorithm, matrix[first]))
-    finally:
-        run.training.collector.close()
     return {"returns": returns, "errors": errors}
 
 

@@ -147,8 +147,7 @@ def exact_cell(*, sets: int) -> Cell:
 
 
 def _exact_averages(sets: int) -> JSON:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the reason for rational arithmetic
+    with warnings.catch_warnings(action="ignore"):  # the reason for rational arithmetic
         matrix = VANDERMONDE.make_code().matrix
     return {"variance": [_exact_average(matrix, received, sets) for received in RECEIVED]}
 

@@ -13,9 +13,9 @@ curves of the fixed distances.
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Generic, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -247,24 +247,6 @@ WAYS = {ALONE: 1, TOGETHER: 8}
 T = TypeVar("T", bound=Hashable)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rung(Generic[T]):
-    """The decision at a rung."""
-
-    iteration: int
-    """Iterations that each candidate has trained."""
-    returns: Mapping[T, float]
-    """Mean return of the last evaluations of each candidate."""
-    kept: tuple[T, ...]
-    dropped: tuple[T, ...]
-    cost: float
-    """Iterations of all candidates so far, in multiples of those of one whole run."""
-
-    def whole_cost(self, iterations: int) -> float:
-        """The cost once the one candidate that is left has trained to the end."""
-        return (self.cost * iterations + iterations - self.iteration) / iterations
-
-
 def rungs_of(candidates: int, *, iterations: int) -> tuple[int, ...]:
     """The iterations, evenly spaced, at which half of the candidates are dropped till one is left.
 
@@ -287,7 +269,7 @@ def halve(
     *,
     iterations: int,
     score: Callable[[T, int], float],
-) -> Iterator[Rung[T]]:
+) -> tuple[T, float]:
     """Keep the better half of the candidates, rounded up, at each rung; of equals the first.
 
     Args:
@@ -295,21 +277,18 @@ def halve(
         rungs: Iterations of the rungs, ascending.
         iterations: Iterations of a whole run.
         score: Mean return of a candidate at a rung.
+
+    Returns:
+        The first of those that are left, and the iterations of all once it has trained to the end,
+        in multiples of those of one whole run.
     """
     left, trained, spent = tuple(candidates), 0, 0
     for iteration in rungs:
         spent += len(left) * (iteration - trained)
         returns = {each: score(each, iteration) for each in left}
-        best = sorted(left, key=lambda each: -returns[each])[: (len(left) + 1) // 2]
-        dropped = tuple(each for each in left if each not in best)
+        best = sorted(left, key=returns.__getitem__, reverse=True)[: (len(left) + 1) // 2]
         left, trained = tuple(each for each in left if each in best), iteration
-        yield Rung(
-            iteration=iteration,
-            returns=returns,
-            kept=left,
-            dropped=dropped,
-            cost=spent / iterations,
-        )
+    return left[0], (spent + iterations - trained) / iterations
 
 
 class Halved(NamedTuple):
@@ -352,10 +331,9 @@ def halved(
 
     chosen, shares, cost = list[Distance](), list[float](), 0.0
     for group in groups:
-        *_, last = halve(world.fixed, rungs, iterations=first.iterations, score=score)
-        chosen.append(last.kept[0])
-        shares.append(float(found.share(chosen[-1])[group].mean()))
-        cost = last.whole_cost(first.iterations)
+        winner, cost = halve(world.fixed, rungs, iterations=first.iterations, score=score)
+        chosen.append(winner)
+        shares.append(float(found.share(winner)[group].mean()))
     return Halved(tuple(chosen), cost, np.array(shares))
 
 

@@ -10,6 +10,7 @@ import hashlib
 import math
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import process_time
@@ -248,7 +249,7 @@ def curve_of(trial: Trial, run: LocalRun) -> JSON:
     """Train, and evaluate at the start and at intervals; evaluations do not count as seconds."""
     curve: JSON = {"iterations": [], "seconds": [], "returns": []}
     spent, iterations = 0.0, iter(run)
-    try:
+    with closing(run.training.collector):
         for number in range(trial.iterations + 1):
             if number:
                 began = process_time()
@@ -258,8 +259,6 @@ def curve_of(trial: Trial, run: LocalRun) -> JSON:
                 curve["iterations"].append(number)
                 curve["seconds"].append(spent)
                 curve["returns"].append(_return(trial, run, number))
-    finally:
-        run.training.collector.close()
     return curve
 
 

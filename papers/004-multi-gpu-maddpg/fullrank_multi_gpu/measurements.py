@@ -265,10 +265,8 @@ def learning(scale: MultiGpuScale, task: str, variant: str, seed: int) -> Cell:
 
 def _learnt(config: RunConfig, *, train: bool) -> JSON:
     run = LocalRun(config, coded=False)
-    try:
+    with closing(run.training.collector):
         returns = [record.return_mean for record in run.train()] if train else []
-    finally:
-        run.training.collector.close()
     environment = environment_of(config, copies=100)
     with closing(environment):
         act = Greedy(run.training.algorithm.actor)

@@ -8,6 +8,7 @@ one process.
 """
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict
 from itertools import count
 
@@ -52,7 +53,7 @@ def learn_in_virtual_time(
     torch.set_num_threads(config.compute.threads)
     training = training_of(config)
     layout, collector = training.problem.episodes, training.collector
-    try:
+    with closing(training.collector):
         if layout is None:
             raise ConfigError(
                 f"{config.algorithm.name} does not learn from whole episodes, and virtual time "
@@ -74,8 +75,6 @@ def learn_in_virtual_time(
             return run.history()
         finally:
             player.close()
-    finally:
-        training.collector.close()
 
 
 def virtual_cell(

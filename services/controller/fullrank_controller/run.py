@@ -1,17 +1,19 @@
 """The parts of one run under one term."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Self
+from typing import Any, Self
 
 from fullrank.audit.ledger import Ledger
+from fullrank.common.types import LearnerId
 from fullrank.config.tree import RunConfig
 from fullrank.host.run_directory import is_socket, port_of
 from fullrank.host.shared_memory import WrittenBlock
 from fullrank.net.messages import unit_messages
-from fullrank.runs.events import EventLog
+from fullrank.run.round import OpenRound
+from fullrank.runs.events import Assigned, EventLog
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring.training import plan_of
 from fullrank_controller.collectors.free_pool import FreePool
@@ -50,6 +52,19 @@ class Run:
     def rosters(self) -> list[Roster]:
         """All attached processes."""
         return [self.roster] if self.collectors is None else [self.roster, self.collectors.roster]
+
+    def assigned(self, opened: OpenRound[Any], rows: Iterable[tuple[int, LearnerId]]) -> None:
+        """Log that learners are assigned rows of an open round."""
+        ids = self.identity.ids(opened)
+        self.event_log.append(
+            Assigned(
+                term=ids.term,
+                epoch=ids.epoch,
+                iteration=ids.iteration,
+                attempt=ids.attempt,
+                rows=tuple(rows),
+            )
+        )
 
     @classmethod
     def of(

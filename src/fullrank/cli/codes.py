@@ -239,8 +239,7 @@ def check(
 def _make(name: str, learners: int, units: int, seed: int, parameters: list[str] | None) -> Code:
     given = PluginSettings(name=name, params=_parsed(parameters))
     params = complete_code(given, source="--set").params
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as caught:
         try:  # with a row for each learner, for the family's own target
             code = make_code(name, rows=learners, units=units, seed=seed, **params)
         except TooFewRows:

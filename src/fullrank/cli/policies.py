@@ -88,10 +88,8 @@ def trained(directory: Path, config: RunConfig) -> Trained:
     """
     checkpoint = newest(directory / CHECKPOINTS)
     training = training_of(config)
-    try:
+    with closing(training.collector):
         training.trainer.load(checkpoint.arrays)
-    finally:
-        training.collector.close()
     version = Version.saved(checkpoint.iteration, checkpoint.facts)
     return Trained(version, training.collector.agents, training.algorithm)
 

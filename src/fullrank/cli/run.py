@@ -6,7 +6,7 @@ import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -262,13 +262,11 @@ def _follow(run: str, certificates: Path | None, *, as_json: bool) -> None:
     shown: Json | Screen | LineView = Screen(console) if console.is_terminal else LineView(console)
     if as_json:
         shown = Json()
-    try:
+    with closing(shown):
         for now, new in polled(run, certificates, shown.say):
             shown.show(new, now)
             if now.state in (RunState.FINISHED, RunState.FAILED):
                 return
-    finally:
-        shown.close()
 
 
 def _end_of(run: str) -> str:

@@ -250,8 +250,7 @@ def _applicable(make: Make, names: Iterable[str] = codes) -> Iterator[tuple[str,
 def _make(config: RunConfig, problem: Problem, name: str, params: Mapping[str, Any]) -> Code:
     """A code of the run's sizes that recovers the algorithm's target."""
     chosen = replace(config, code=PluginSettings(name=name, params=params))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # conditions do not matter in virtual time
+    with warnings.catch_warnings(action="ignore"):  # conditions do not matter in virtual time
         return code_of(chosen, units=len(problem.units), target=problem.target)
 
 

@@ -38,8 +38,7 @@ class CodeSubject:
         Raises:
             CodeError: It does not exist for these sizes.
         """
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # conditions are the subject of the laws
+        with warnings.catch_warnings(action="ignore"):  # conditions are the subject of the laws
             return make_code(self.name, rows=rows, units=units, seed=seed, **self.params)
 
     def all(self) -> Iterator[Code]:

@@ -5,6 +5,7 @@ from dataclasses import fields
 from typing import Any, TypeVar, cast
 
 import numpy as np
+from google.protobuf.message import Message
 
 from fullrank import __version__
 from fullrank.algorithms import Unit
@@ -22,6 +23,7 @@ from fullrank.v1 import common_pb2, controller_pb2, replay_pb2
 from fullrank.v1 import controller_pb2 as pb
 
 T = TypeVar("T")
+M = TypeVar("M", bound=Message)
 
 
 def sample_message(sample: Sample) -> common_pb2.Sample:
@@ -34,17 +36,17 @@ def sample_message(sample: Sample) -> common_pb2.Sample:
         tail=sample.tail,
         head=sample.head,
         size=sample.size,
-        priority=_message(common_pb2.Priority, sample.priority),
-        episodes=_message(common_pb2.EpisodeDraw, episodes),
-        once=_message(common_pb2.EachOnce, sample.once),
+        priority=message_of(common_pb2.Priority, sample.priority),
+        episodes=message_of(common_pb2.EpisodeDraw, episodes),
+        once=message_of(common_pb2.EachOnce, sample.once),
     )
 
 
-def _message(kind: type[T], part: Any) -> T | None:
-    """The message of a part of a sample, whose fields bear the same names."""
+def message_of(kind: type[M], part: Any) -> M | None:
+    """The message of what has its fields, by the same names; None of None."""
     if part is None:
         return None
-    return kind(**{field.name: getattr(part, field.name) for field in fields(part)})
+    return kind(**{name: getattr(part, name) for name in kind.DESCRIPTOR.fields_by_name})
 
 
 def sample_of(message: common_pb2.Sample) -> Sample:
@@ -68,17 +70,6 @@ def _part(kind: type[T], message: common_pb2.Sample, name: str) -> T | None:
         return None
     part, own = getattr(message, name), fields(cast(Any, kind))
     return kind(**{field.name: getattr(part, field.name) for field in own})
-
-
-def episode_sizes(layout: EpisodeLayout | None) -> replay_pb2.EpisodeSizes | None:
-    """The sizes of a step as a message; None where rows are transitions."""
-    if layout is None:
-        return None
-    return replay_pb2.EpisodeSizes(
-        observation_sizes=layout.observation_sizes,
-        action_sizes=layout.action_sizes,
-        state_size=layout.state_size,
-    )
 
 
 def episode_layout_of(sizes: replay_pb2.EpisodeSizes, *, row_size: int) -> EpisodeLayout:

@@ -50,28 +50,20 @@ def decode_status(message: controller_pb2.GetStatusResponse) -> RunStatus:
     Raises:
         Malformed: A number is out of range or not finite, or a text too long.
     """
-    facts = {
-        "run": message.run,
-        "term": message.term,
-        "epoch": message.epoch,
-        "state": _STATES.get(message.state, f"unknown ({message.state})"),
-        "message": message.message,
-        "exit_code": message.exit_code,
-        "committed": message.iterations_committed,
-        "iterations": message.iterations,
-        "rank": message.rank,
-        "units": message.units,
-        "unit_list": [(tuple(unit.agents), unit.part) for unit in message.unit_list],
-        "round_s": message.round_s,
-        "caveats": tuple(message.caveats),
-        "verdicts": tuple(message.verdicts),
-        "learners": [
+    facts = _alike(
+        RunStatus,
+        message,
+        state=_STATES.get(message.state, f"unknown ({message.state})"),
+        committed=message.iterations_committed,
+        unit_list=[(tuple(unit.agents), unit.part) for unit in message.unit_list],
+        caveats=tuple(message.caveats),
+        verdicts=tuple(message.verdicts),
+        learners=[
             _alike(LearnerStatus, status, rows=tuple(status.rows)) for status in message.learners
         ],
-        "collectors": [_collector(status) for status in message.collectors],
-        "playing": message.playing,
-        "blocks": _alike(BlocksStatus, message.blocks) if message.HasField("blocks") else None,
-    }
+        collectors=[_collector(status) for status in message.collectors],
+        blocks=_alike(BlocksStatus, message.blocks) if message.HasField("blocks") else None,
+    )
     return validated(_STATUS, facts, origin="the status")
 
 
@@ -160,19 +152,9 @@ _TIMES = {
     "audited": "audited",
 }
 """Fields of a timeline, and the fields of a record that map learners to their values."""
+_LISTS, _TABLES = ("received", "quarantined", "caveats"), ("bytes_sent", "bytes_received")
 _CONVERTED = {
-    *(
-        "rows",
-        "rows_per_learner",
-        "side_returns",
-        "statistics",
-        "received",
-        "timelines",
-        "update_digest",
-        "quarantined",
-        "caveats",
-    ),
-    *("bytes_sent", "bytes_received"),
+    *(*_LISTS, *_TABLES, "rows", "side_returns", "statistics", "timelines", "update_digest")
 }
 _SAME = tuple(name for name in pb.Iteration.DESCRIPTOR.fields_by_name if name not in _CONVERTED)
 """Fields with the same value in a record and in its message."""
@@ -181,18 +163,12 @@ _SAME = tuple(name for name in pb.Iteration.DESCRIPTOR.fields_by_name if name no
 def encode_iteration(record: IterationRecord) -> pb.Iteration:
     """A record as a message."""
     return pb.Iteration(
-        **{name: getattr(record, name) for name in _SAME},
+        **{name: getattr(record, name) for name in (*_SAME, *_LISTS, *_TABLES)},
         rows=record.code_rows,
-        rows_per_learner=record.rows_per_learner,
         side_returns=_known(record.side_returns),
         statistics=_known(record.statistics),
-        received=record.received,
         timelines=_timelines(record),
         update_digest=bytes.fromhex(record.update_digest),
-        quarantined=record.quarantined,
-        caveats=record.caveats,
-        bytes_sent=record.bytes_sent,
-        bytes_received=record.bytes_received,
     )
 
 
@@ -222,18 +198,15 @@ def decode_iteration(message: pb.Iteration) -> IterationRecord:
     """
     fields: dict[str, Any] = {name: _field(message, name) for name in _SAME}
     fields |= {name: _column(message, field) for field, name in _TIMES.items()}
+    fields |= {name: tuple(getattr(message, name)) for name in _LISTS}
+    fields |= {name: dict(getattr(message, name)) for name in _TABLES}
     fields |= {
         "code_rows": message.rows,
         "rows_per_learner": message.rows_per_learner or 1,
         "side_returns": _known(message.side_returns),
         "statistics": _known(message.statistics),
-        "received": tuple(message.received),
         "late": tuple(timeline.learner for timeline in message.timelines if timeline.late),
         "update_digest": message.update_digest.hex(),
-        "quarantined": tuple(message.quarantined),
-        "caveats": tuple(message.caveats),
-        "bytes_sent": dict(message.bytes_sent),
-        "bytes_received": dict(message.bytes_received),
     }
     return from_facts(fields)
 

@@ -17,7 +17,7 @@ from fullrank.host.certificates import Role
 from fullrank.net.channel import PLAINTEXT, Security, open_channel
 from fullrank.net.codec import CHUNK_BYTES, chunks
 from fullrank.net.errors import checked, translated
-from fullrank.net.messages import check_version, episode_sizes, run_term_message, sample_of
+from fullrank.net.messages import check_version, message_of, run_term_message, sample_of
 from fullrank.net.replay_calls import Repeated, SampleStream
 from fullrank.replay.items import Gathered, Items
 from fullrank.replay.limits import rows_per_minibatch
@@ -221,7 +221,7 @@ class ReplayClient:
             first=blocks.start,
             blocks=len(blocks),
             most_rows=grant.most_rows,
-            episodes=episode_sizes(grant.episodes),
+            episodes=message_of(pb.EpisodeSizes, grant.episodes),
         )
         await self._insist(self._stub.GrantBlocks, lambda: request)
 

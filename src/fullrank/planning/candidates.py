@@ -138,8 +138,7 @@ def _settings(spare: int) -> Iterator[tuple[str, dict[str, Any]]]:
 def _built(
     build: Callable[[str, dict[str, Any]], Code], name: str, params: dict[str, Any]
 ) -> Code | None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about conditions, which are tested here
+    with warnings.catch_warnings(action="ignore"):  # about conditions, which are tested here
         try:
             return build(name, params)
         except CodeError:

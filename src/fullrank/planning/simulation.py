@@ -69,11 +69,6 @@ class SimulatedRounds:
         )
 
     @property
-    def late(self) -> tuple[IntArray, ...]:
-        """Learners of each round that arrive after the commit, ascending."""
-        return tuple(np.setdiff1d(self.learners, learners) for learners in self.received)
-
-    @property
     def waited(self) -> BoolArray:
         """True where the last needed row came from a straggler, shape (K,)."""
         every = np.arange(len(self.order))

@@ -155,10 +155,17 @@ def score(candidate: str, rung: int) -> float:
 
 
 def test_the_better_half_rounded_up_goes_on_and_of_equals_the_first() -> None:
-    rungs = list(halve("abcde", (20, 50, 70), iterations=100, score=score))
-    assert [rung.kept for rung in rungs] == [("a", "c", "d"), ("c", "d"), ("d",)]
-    assert [rung.dropped for rung in rungs] == [("b", "e"), ("a",), ("c",)]
-    assert rungs[1].returns == {"a": 1.0, "c": 4.0, "d": 5.0}
+    seen = list[tuple[str, int]]()
+
+    def looked(candidate: str, rung: int) -> float:
+        seen.append((candidate, rung))
+        return score(candidate, rung)
+
+    winner, cost = halve("abcde", (20, 50, 70), iterations=100, score=looked)
+    left = {rung: "".join(each for each, at in seen if at == rung) for rung in (20, 50, 70)}
+    assert left == {20: "abcde", 50: "acd", 70: "cd"}
+    assert winner == "d"
+    assert cost == (5 * 20 + 3 * 30 + 2 * 20 + 30) / 100
 
 
 @pytest.mark.parametrize(
@@ -173,8 +180,8 @@ def test_the_better_half_rounded_up_goes_on_and_of_equals_the_first() -> None:
 )
 def test_rungs_are_evenly_spaced_and_leave_one(candidates: int, rungs: tuple[int, ...]) -> None:
     assert rungs_of(candidates, iterations=1000) == rungs
-    halved = list(halve(range(candidates), rungs, iterations=1000, score=lambda each, rung: each))
-    assert halved[-1].kept == (candidates - 1,)
+    winner, _ = halve(range(candidates), rungs, iterations=1000, score=lambda each, rung: each)
+    assert winner == candidates - 1
 
 
 def test_distances_of_section_vii_have_more_seeds_than_those_of_fig_6() -> None:

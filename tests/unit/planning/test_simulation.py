@@ -46,9 +46,7 @@ def test_the_commit_leaves_out_the_stragglers() -> None:
     code = make_code("mds", rows=5, units=3)
     slow = Trace(rows=((0, 1, 9.0), (0, 4, 9.0)))
     rounds = simulate(Cluster(unit_s=0.1), code, slow, iterations=2, seed=0)
-    for received, late in zip(rounds.received, rounds.late, strict=True):
-        assert sorted(received) == [0, 2, 3]
-        assert late.tolist() == [1, 4]
+    assert [sorted(received) for received in rounds.received] == [[0, 2, 3]] * 2
 
 
 def test_a_slow_machine_is_left_out_by_a_code_and_a_slow_unit_is_not() -> None:

@@ -29,7 +29,7 @@ from fullrank.rounds.decoding import open_round
 from fullrank.run.assignment import RowAssignment
 from fullrank.run.placement import Placement
 from fullrank.run.round import OpenRound
-from fullrank.runs.events import Assigned, Joined
+from fullrank.runs.events import Joined
 from fullrank.runs.record import IterationRecord
 from fullrank.wiring.training import Training, refuse_free
 from fullrank_controller.driver import Driver
@@ -37,6 +37,7 @@ from fullrank_controller.epilogue import record_failure
 from fullrank_controller.local.computation import LEARNER, Computation, ComputedRound, LocalTable
 from fullrank_controller.local.ranks import ranks_of
 from fullrank_controller.membership.member import Member, Numerics
+from fullrank_controller.membership.roster import expel_silent
 from fullrank_controller.persistence.restore import restore
 from fullrank_controller.persistence.run_numerics import own_numerics
 from fullrank_controller.ports import ControllerPorts
@@ -46,7 +47,6 @@ from fullrank_controller.rounds.replay_pipeline import ReplayPipeline
 from fullrank_controller.rounds.timeline import Timeline
 from fullrank_controller.serving import drive, finish, held, open_term, term_raised
 from fullrank_controller.term import Term
-from fullrank_controller.watchdog import Watchdog
 
 STOPPED = 130
 """Exit code of a run that was told to stop, as of a command that Ctrl-C ended."""
@@ -61,17 +61,15 @@ class LocalRounds:
         pipeline: Plays before each computation, or beside it where they share nothing.
     """
 
+    plan: Plan | None = None
+    """Without late learners no plan is needed."""
+
     def __init__(self, term: Term, computation: Computation, pipeline: ReplayPipeline) -> None:
         self._config, self._run, self._training = term.config, term.run, term.training
         self._computation, self._pipeline = computation, pipeline
         self._watchdog = term.watchdog
         self._member: Member | None = None
         self._cancellation = Cancellation("the run is told to stop")
-
-    @property
-    def plan(self) -> Plan | None:
-        """None: without late learners no plan is needed."""
-        return None
 
     async def assemble(self, *, resumed: bool) -> None:
         """Return: this process is the only learner."""
@@ -129,7 +127,7 @@ class LocalRounds:
             NotDecodable: All rows of the code do not determine the updates.
         """
         opened, clock = self._open(sample), asyncio.get_running_loop().time
-        try:
+        with closing(self._run.reception):
             if self._config.collect.lag:
                 await self._pipeline.finish_playing()
             began_at = clock()
@@ -137,8 +135,6 @@ class LocalRounds:
                 computed = await self._in_thread(sample)
             emulated_s = self._config.compute.emulate_unit_s * self._computation.load
             await asyncio.sleep(max(0.0, emulated_s - (clock() - began_at)))
-        finally:
-            self._run.reception.close()
         reach("round.decided")
         timeline = _timeline(opened, computed, began_s=began_at - opened.began_at)
         reports, exact = computed.decision.reports, self._training.problem.data.exact
@@ -165,16 +161,7 @@ class LocalRounds:
         now = asyncio.get_running_loop().time()
         opened = OpenRound(round_, assignment, members=run.roster, began_at=now)
         run.reception.open(opened)
-        ids = run.identity.ids(opened)
-        run.event_log.append(
-            Assigned(
-                term=ids.term,
-                epoch=ids.epoch,
-                iteration=ids.iteration,
-                attempt=ids.attempt,
-                rows=tuple((row, LEARNER) for row in self._computation.rows),
-            )
-        )
+        run.assigned(opened, ((row, LEARNER) for row in self._computation.rows))
         return opened
 
     async def _in_thread(self, sample: Sample) -> ComputedRound:
@@ -277,7 +264,7 @@ async def _serve(launch: Launch, run_dir: Path, *, stop: asyncio.Event, health: 
             term.run,
             restored,
             endings,
-            liveness=_watch_loop(term.watchdog, every_s=heartbeat_s),
+            liveness=expel_silent((), config.controller, term.watchdog),
             on_finished=partial(finish, launch.config, directory),
             until_finished=launch.until_finished,
         )
@@ -295,10 +282,3 @@ def _foresees(config: RunConfig, training: Training) -> bool:
     """Tell if every iteration collects equally many rows, with its own parameters."""
     every = training.collector.collection.rows and training.trainer.updates == 1
     return bool(every) and not config.collect.lag
-
-
-async def _watch_loop(watchdog: Watchdog, *, every_s: float) -> None:
-    """Watch the event loop itself, until cancelled."""
-    while True:
-        with watchdog.phase("the event loop"):
-            await asyncio.sleep(every_s)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -41,7 +41,7 @@ from fullrank.run.round_orders import (
     Stall,
     Suspect,
 )
-from fullrank.runs.events import Added, Assigned
+from fullrank.runs.events import Added
 from fullrank_controller.learners.broadcast import AssignmentEncoder, EncodeAssignment
 from fullrank_controller.membership.member import Member
 from fullrank_controller.rounds.timeline import Timeline
@@ -92,7 +92,7 @@ class Dispatcher:
             rows: Whole shares, ascending.
         """
         holders, ids = self._opened.assignment.holders, self._run.identity.ids(self._opened)
-        self._record((row, holders[row]) for row in rows)
+        self._run.assigned(self._opened, ((row, holders[row].learner) for row in rows))
         width = self._opened.assignment.code.rows_per_learner
         for share, (first, *_) in groupby(rows, key=lambda row: row // width):
             await self._send(holders[first], first, partial(self._encoder.encode, share, ids=ids))
@@ -104,8 +104,8 @@ class Dispatcher:
         self._run.event_log.append(
             Added(term=ids.term, epoch=ids.epoch, iteration=ids.iteration, units=rows)
         )
-        self._record(
-            (row, member) for member, units_by_row in added.items() for row in units_by_row
+        self._run.assigned(
+            self._opened, ((row, member.learner) for member, own in added.items() for row in own)
         )
         for member, units_by_row in added.items():
             encode = partial(self._encoder.encode_units, units_by_row, ids=ids)
@@ -128,18 +128,6 @@ class Dispatcher:
             member.vectors = None
             log.warning("sections_unreadable learner=%d: they are sent from now on", learner)
             await self._send(*latest)
-
-    def _record(self, rows: Iterable[tuple[int, Member]]) -> None:
-        ids = self._run.identity.ids(self._opened)
-        self._run.event_log.append(
-            Assigned(
-                term=ids.term,
-                epoch=ids.epoch,
-                iteration=ids.iteration,
-                attempt=ids.attempt,
-                rows=tuple((row, member.learner) for row, member in rows),
-            )
-        )
 
     async def _send(self, member: Member, row: int, encode: EncodeAssignment) -> None:
         self._latest[member.learner] = member, row, encode
