@@ -124,7 +124,10 @@ def draw(
 
 def _count_steps(axes: Axes, steps: Mapping[float, float]) -> None:
     """Mark the environment steps until some iterations above the uppermost panel."""
-    chosen = sorted(steps)[:: -(-len(steps) // MARKS)]
+    began = dict[float, float]()  # where several updates follow a collection, its first one
+    for iteration in sorted(steps):
+        began.setdefault(steps[iteration], iteration)
+    chosen = [*began.values()][:: -(-len(began) // MARKS)]
     above = axes.secondary_xaxis("top")
     above.set_xticks(chosen, [f"{steps[iteration]:,.0f}" for iteration in chosen])
     above.set_xlabel("environment steps")

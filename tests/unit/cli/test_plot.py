@@ -189,6 +189,16 @@ def test_environment_steps_mark_the_axis_and_their_rate_has_a_panel() -> None:
     ]  # fmt: skip
 
 
+def test_updates_of_one_collection_share_a_mark_of_its_steps() -> None:
+    records = [
+        record(number, statistics={"env_steps": 6_400.0 * (1 + number // 8)})
+        for number in range(24)
+    ]
+    (above,) = draw(records, title="24 updates").axes[0].child_axes
+    assert [mark.get_text() for mark in above.get_xticklabels()] == ["6,400", "12,800", "19,200"]
+    assert list(above.get_xticks()) == [0, 8, 16]
+
+
 def test_every_panel_shows_the_whole_of_its_curves() -> None:
     statistics = {"loss": 500.0, "td_error_abs": 0.001, "q_taken_mean": -70.0, "target_mean": 90.0}
     records = [record(i, statistics=statistics, win_rate=i, return_mean=-900.0) for i in (0, 1)]
