@@ -79,10 +79,13 @@ release: $(VENV)/.installed-release ## Build wheel, sdist and bills of materials
 audit: $(VENV)/.installed-release ## Look for known vulnerabilities of what is installed or locked
 	$(BIN)/python tools/audit.py
 
+# `make setup EXTRAS=dev,docs` installs several at once, which takes less than one after the other.
+EXTRAS := dev
+comma := ,
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -m venv $(VENV)
-	$(call install,$(VENV),-c constraints.txt -e '.[dev]')
-	@touch $@
+	$(call install,$(VENV),-c constraints.txt -e '.[$(EXTRAS)]')
+	@touch $@ $(patsubst %,$(VENV)/.installed-%,$(filter-out dev,$(subst $(comma), ,$(EXTRAS))))
 
 $(VENV)/.installed-docs: $(VENV)/.installed
 	$(call install,$(VENV),-c constraints.txt -e '.[docs]')

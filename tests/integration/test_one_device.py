@@ -75,7 +75,7 @@ def test_parts_that_there_is_no_time_for_are_named(tmp_path: Path) -> None:
     ("words", "taken"),
     [
         (("--only", "updates 4 16 32", "services"), ["updates 4 16 32", "services 20"]),
-        (("--only", "tests"), ["tests"]),
+        pytest.param(("--only", "tests"), ["tests"], marks=pytest.mark.thorough),
         (
             ("--without", "tests", "updates", "qmix", "played", "whole", "goals", "ippo", "ranks"),
             [
@@ -149,9 +149,8 @@ def test_parts_share_a_process_and_those_after_one_that_has_no_end_take_another(
     assert session.status == 1
 
 
-def test_what_is_asked_of_a_ratio_stands_beside_it_and_a_failure_is_told_from_an_absence(
-    tmp_path: Path,
-) -> None:
+@pytest.mark.thorough
+def test_ratios_are_those_of_what_was_measured(tmp_path: Path) -> None:
     rows = of_parts(measured(tmp_path, "--only", "qmix"))
     ratios = {row["player"]: float(str(row["times"])) for row in rows if "times" in row}
     alone, own = ratios["PyMARL's way"], ratios["Fullrank, units: 8"]
@@ -159,6 +158,11 @@ def test_what_is_asked_of_a_ratio_stands_beside_it_and_a_failure_is_told_from_an
     table = (tmp_path / "summary.md").read_text()
     assert f"| qmix 8 6 | PyMARL's way | {alone:.4g} |  |" in table
     assert f"| qmix 8 6 | Fullrank, units: 8 | {own:.4g} |  |" in table  # asked of a card alone
+
+
+def test_what_is_asked_of_a_ratio_stands_beside_it_and_a_failure_is_told_from_an_absence(
+    tmp_path: Path,
+) -> None:
     session = program().Session(tmp_path, limit_s=100.0, dry=True)
     session.row("qmix 32 60", player="JAX", times=0.5)
     session.row("qmix 32 60", player="TorchRL", skipped="ModuleNotFoundError")
