@@ -15,7 +15,7 @@ import torch
 
 from fullrank.codes import Code
 from fullrank.codes.targets import described
-from fullrank.common.errors import Corrupted, FullrankError, NotDecodable
+from fullrank.common.errors import CheckpointUnusable, Corrupted, FullrankError, NotDecodable
 from fullrank.common.rows import Rows
 from fullrank.common.seeding import stream
 from fullrank.common.types import FloatArray, IntArray, LearnerId, UnitIndex
@@ -233,11 +233,15 @@ class LocalRun:
         """Go on from the arrays returned by ``state``, of a run that has not begun.
 
         Raises:
-            CheckpointUnusable: They are of another algorithm or environment.
+            CheckpointUnusable: They are of another algorithm, environment or version.
         """
-        self._applied, tail = int(state["applied"]), int(state["replay.tail"])
-        self._time_s = float(state["time_s"])
-        self.training.load(state, resume_at=self._applied)
+        if missing := {"applied", "replay.tail", "replay.rows", "time_s"} - state.keys():
+            raise CheckpointUnusable(
+                f"the state lacks {', '.join(sorted(missing))}: use the version that returned it"
+            )
+        applied, tail = int(state["applied"]), int(state["replay.tail"])
+        self.training.load(state, resume_at=applied)
+        self._applied, self._time_s = applied, float(state["time_s"])
         self._table.truncate(tail)
         self._table.append(tail, state["replay.rows"])
 

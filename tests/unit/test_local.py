@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fullrank.common.errors import ConfigError, Corrupted, FullrankError
+from fullrank.common.errors import CheckpointUnusable, ConfigError, Corrupted, FullrankError
 from fullrank.common.types import FloatArray
 from fullrank.config import RunConfig, load
 from fullrank.local import LocalIteration, LocalRun
@@ -58,6 +58,15 @@ def test_a_run_goes_on_from_its_state_to_the_same_bits(
     resumed.load(begun.state())
     assert digests(resumed) == updates[4:]
     assert resumed.parameter_digest() == whole.parameter_digest()
+
+
+def test_the_state_of_another_version_is_refused_and_the_run_is_as_it_was() -> None:
+    begun, resumed = LocalRun(config()), LocalRun(config())
+    next(iter(begun))
+    lacking = {name: array for name, array in begun.state().items() if name != "time_s"}
+    with pytest.raises(CheckpointUnusable, match=r"lacks time_s: use the version that returned"):
+        resumed.load(lacking)
+    assert digests(resumed) == digests(LocalRun(config()))
 
 
 def test_a_limit_in_bytes_is_a_limit_in_rows() -> None:
