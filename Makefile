@@ -5,7 +5,8 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PROTOS_VENV := .venv-protos
-# Python compiles what it imports, a tenth of what is installed.
+# Python compiles what it imports, once, unless it is told to keep nothing.
+unexport PYTHONDONTWRITEBYTECODE
 PIP := -m pip --disable-pip-version-check install --quiet --no-compile
 
 # What `make test` leaves to `make test-all`; one end-to-end run of each kind stays.
@@ -79,13 +80,13 @@ release: $(VENV)/.installed-release ## Build wheel, sdist and bills of materials
 audit: $(VENV)/.installed-release ## Look for known vulnerabilities of what is installed or locked
 	$(BIN)/python tools/audit.py
 
-# `make setup EXTRAS=dev,docs` installs several at once, which takes less than one after the other.
-EXTRAS := dev
+# `make setup EXTRAS=docs,release` makes a new environment with these, too, in one call of pip.
+EXTRAS :=
 comma := ,
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -m venv $(VENV)
-	$(call install,$(VENV),-c constraints.txt -e '.[$(EXTRAS)]')
-	@touch $@ $(patsubst %,$(VENV)/.installed-%,$(filter-out dev,$(subst $(comma), ,$(EXTRAS))))
+	$(call install,$(VENV),-c constraints.txt -e '.[dev$(EXTRAS:%=$(comma)%)]')
+	@touch $@ $(patsubst %,$(VENV)/.installed-%,$(subst $(comma), ,$(EXTRAS)))
 
 $(VENV)/.installed-docs: $(VENV)/.installed
 	$(call install,$(VENV),-c constraints.txt -e '.[docs]')

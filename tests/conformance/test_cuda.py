@@ -58,8 +58,11 @@ from .recorded_graphs import draw_by_operations, record_graphs
 
 FEW = 4
 """Transitions that a pretended device computes: operations are counted there, not numbers."""
-SEEN = ("maddpg by autograd", "ippo with memory", "ippo of normalised layers", "pqn of images")
-"""Variants of algorithms whose operations differ from those of every algorithm as it is."""
+SEEN = (
+    *("maddpg by autograd", "maddpg of three parts", "maddpg of several choices"),
+    *("ippo with memory", "ippo of normalised layers", "pqn of images"),
+)
+"""Variants on paths that no algorithm as it is takes, one for each path; others are thorough."""
 
 ROWS = 64
 """Rows into which those of a unit are laid that is captured."""

@@ -18,10 +18,12 @@ pytestmark = pytest.mark.e2e
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("mode", "seed", "attacks"),
-    [(Mode.KEYED, 343, {LOST, LYING}), (Mode.FREE, 14, {LOST, OUTNUMBERED})],
+    [
+        (Mode.KEYED, 343, {LOST, LYING}),
+        pytest.param(Mode.FREE, 14, {LOST, OUTNUMBERED}, marks=pytest.mark.thorough),
+    ],
 )
 def test_a_run_under_repeated_faults_ends_as_if_nothing_had_happened(
     mode: Mode, seed: int, attacks: set[str]

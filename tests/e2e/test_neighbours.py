@@ -51,7 +51,7 @@ STRUCK = [
     pytest.param("replay", "stop", marks=pytest.mark.thorough),
     ("replay", "clock"),
 ]
-"""Each service and each fault once."""
+"""Each service and each fault once, those that take longest in `make test-all` alone."""
 
 
 @dataclass(slots=True)

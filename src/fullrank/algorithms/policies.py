@@ -124,10 +124,7 @@ def over_episodes(
 
 
 def policy_outputs(own: GroupMembers, nets: Networks, steps: Steps) -> Tensor:
-    """Return the outputs of a group's policy, of what it has where it plays.
-
-    Shape (rows, members, outputs).
-    """
+    """Return the outputs of a group's policy, shape (rows, members, outputs)."""
     seen = own.inputs(own.among(steps.observation)[..., : own.observation])
     return over_episodes(nets.policy[own.agents[0]], seen, steps.lengths, apart=steps.apart)
 

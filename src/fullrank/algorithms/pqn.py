@@ -85,6 +85,7 @@ class PQN(ActionValues):
     """Give an agent its last action as input."""
 
     entries: ClassVar[Entries] = ENTRIES
+    """Statistics that CleanRL's PQN logs."""
 
     def __post_init__(self) -> None:
         ActionValues.__post_init__(self)

@@ -37,7 +37,7 @@ the temporal differences; the means of Q_t and of G_t, divided by the number of 
 
 
 class Now(NamedTuple):
-    """What agents that play see at this step."""
+    """Observations and last actions of agents that play."""
 
     observation: Tensor
     """Shape (copies, n, O)."""

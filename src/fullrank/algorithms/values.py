@@ -70,6 +70,7 @@ class ValueLearner(ActionValues):
     ``sampling.method = "prioritised"`` draws then in place of rewards, as actors of [Horgan18]."""
 
     entries: ClassVar[Entries] = ENTRIES
+    """Statistics that PyMARL logs."""
 
     def __post_init__(self) -> None:
         ActionValues.__post_init__(self)

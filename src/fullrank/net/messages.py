@@ -43,7 +43,7 @@ def sample_message(sample: Sample) -> common_pb2.Sample:
 
 
 def message_of(kind: type[M], part: Any) -> M | None:
-    """The message of what has its fields, by the same names; None of None."""
+    """The message of an object with the same fields; None if there is no object."""
     if part is None:
         return None
     return kind(**{name: getattr(part, name) for name in kind.DESCRIPTOR.fields_by_name})

@@ -1,4 +1,7 @@
-"""Base of the hand-written actor-critic updates: noise, kernel, graphs, and policy gradient."""
+"""Bases of gradients: of those that stay on their device, and of hand-written actor-critics.
+
+The latter have noise, kernel, graphs, and the policy gradient.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -107,7 +110,7 @@ class StayingGradients(ABC):
         row: int | None = None,
         check_cancelled: Callable[[], None] = lambda: None,
     ) -> Iterator[tuple[UnitIndex, FloatArray]]:
-        """Compute u_i for each requested unit, in an order by size; see ``Gradients.compute``."""
+        """Compute u_i for each requested unit, in its own order; see ``Gradients.compute``."""
         rows = self.rows(batch, units, iteration=iteration, check_cancelled=check_cancelled)
         return self._on_host(rows)
 
