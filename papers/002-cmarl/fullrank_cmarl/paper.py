@@ -172,7 +172,7 @@ PANELS: Final = {
 
 def elsewhere(found: CmarlFindings) -> tuple[Courses, CmarlScale]:
     """The courses on SMAX, and their scale."""
-    scale = replace(found.scale, maps=found.scale.independent)
+    scale = replace(found.scale, maps=found.scale.independent, more_curves={})
     return Courses(found.results, scale), scale
 
 

@@ -58,6 +58,8 @@ class CmarlScale:
     seeds: tuple[int, ...]
     fewer: int = 0
     """Seeds of systems of Fig. 5 alone, with fewer actors, the first ones; 0: all."""
+    more_curves: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """More seeds of a system, by its name."""
     independent: tuple[str, ...] = ()
     """Maps of SMAX, on which CMARL meets one other system."""
     until_s: float
@@ -91,7 +93,15 @@ class CmarlScale:
 
     def seeds_of(self, name: str) -> tuple[int, ...]:
         """Seeds of a system."""
-        return self.seeds[: self.fewer or None] if fewer_actors(name) else self.seeds
+        if fewer_actors(name):
+            return self.seeds[: self.fewer or None]
+        return (*self.seeds, *self.more_curves.get(name, ()))
+
+    @property
+    def all_seeds(self) -> tuple[int, ...]:
+        """Seeds of any system."""
+        more = (seed for own in self.more_curves.values() for seed in own)
+        return tuple(dict.fromkeys((*self.seeds, *more)))
 
     @property
     def durations(self) -> VirtualDurations:
@@ -172,7 +182,7 @@ def cell_name(name: str, scenario: str, seed: int) -> str:
 def cells(scale: CmarlScale) -> list[Cell]:
     """All courses, seed by seed; those of fewer actors, which Fig. 5 alone has, at the end."""
     order = sorted(
-        product(scale.seeds, scale.maps, SYSTEMS), key=lambda each: fewer_actors(each[2])
+        product(scale.all_seeds, scale.maps, SYSTEMS), key=lambda each: fewer_actors(each[2])
     )
     return [
         cell(name, scenario, seed, scale)
@@ -218,7 +228,7 @@ class Courses:
         """Return the maps and seeds for which all of some systems have a course."""
         return [
             (scenario, seed)
-            for scenario, seed in product(self._scale.maps, self._scale.seeds)
+            for scenario, seed in product(self._scale.maps, self._scale.all_seeds)
             if all(cell_name(name, scenario, seed) in self._results for name in names)
         ]
 
