@@ -188,7 +188,7 @@ def test_a_rate_leaves_the_first_iterations_out() -> None:
 
 @pytest.mark.parametrize("scale", SCALES.values(), ids=SCALES)
 def test_every_scale_configures_every_system(scale: Any) -> None:
-    made = cells(replace(scale, maps=scale.maps[-1:], seeds=(1,)))
+    made = cells(replace(scale, maps=scale.maps[-1:], seeds=(1,), more_curves={}))
     assert len({each.name for each in made}) == len(SYSTEMS)
     runs = {each.name: each.settings["run"] for each in made}
     sizes = {run["algorithm"]["batch_size"] for run in runs.values()}
@@ -203,11 +203,11 @@ def test_every_scale_configures_every_system(scale: Any) -> None:
     assert {drawn[name] for name in drawn.keys() - spread} == {"uniform"}
 
 
-def test_systems_with_fewer_actors_may_have_fewer_seeds() -> None:
-    scale = replace(SCALES["standard"], seeds=(1, 2, 3), fewer=2)
+def test_systems_may_have_fewer_seeds_or_more() -> None:
+    scale = replace(SCALES["standard"], seeds=(1, 2, 3), fewer=2, more_curves={"cmarl": (9,)})
     names = {cell.name for cell in cells(scale)}
-    assert {"learning-3m-cmarl-2-actors-2", "learning-3m-cmarl-3"} <= names
-    assert "learning-3m-cmarl-2-actors-3" not in names
+    assert {"learning-3m-cmarl-2-actors-2", "learning-3m-cmarl-3", "learning-3m-cmarl-9"} <= names
+    assert names.isdisjoint({"learning-3m-cmarl-2-actors-3", "learning-3m-apex-9"})
 
 
 @pytest.mark.parametrize("scenario", SCALES["standard"].maps)
