@@ -11,7 +11,7 @@ Differences from the paper:
   `random_sparse` is drawn again until no row is empty.
 - Times of codes are virtual, on machines solved from three cells of Table VI.
 - DARL1N learns from 2,000 episodes' transitions in Fig. 5, SAC from 30,000 episodes.
-- EPC is not run.
+- EPC (`--scale paper`) is not run.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -18,8 +18,8 @@ policies broadcast for k. There are two data modes:
 
 Differences from the paper:
 
-- Every update uses fresh transitions; each of the authors' learners keeps its own replay, adds its
-  own draws to it, and samples B transitions from it (docs/adr/0028 compares both).
+- Every update uses fresh transitions; each of the authors' learners samples B of its own replay
+  (docs/adr/0028 compares both).
 - Transitions are single steps from any state, as in the authors' code, or, by ``samples``, the
   steps of whole episodes (docs/adr/0032 compares both).
 - With ``independent``, decoding weights rows by their noise, and waits until the noise is low
