@@ -88,16 +88,8 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(call install,$(VENV),-c constraints.txt -e '.[dev$(EXTRAS:%=$(comma)%)]')
 	@touch $@ $(patsubst %,$(VENV)/.installed-%,$(subst $(comma), ,$(EXTRAS)))
 
-$(VENV)/.installed-docs: $(VENV)/.installed
-	$(call install,$(VENV),-c constraints.txt -e '.[docs]')
-	@touch $@
-
-$(VENV)/.installed-bench: $(VENV)/.installed
-	$(call install,$(VENV),-c constraints.txt -e '.[bench]')
-	@touch $@
-
-$(VENV)/.installed-release: $(VENV)/.installed
-	$(call install,$(VENV),-c constraints.txt -e '.[release]')
+$(VENV)/.installed-%: $(VENV)/.installed
+	$(call install,$(VENV),-c constraints.txt -e '.[$*]')
 	@touch $@
 
 # Of their own: the oldest supported grpcio-tools want another protobuf than the services install.

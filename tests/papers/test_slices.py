@@ -34,11 +34,8 @@ SLICES: dict[str, dict[str, Any]] = {
     "cmarl": {"maps": ("3m",), "until_s": 1.0, "points": 1, "episodes": 2},
     "dmcaf": {
         **{"maps": ("3m",), "trained": 2, "episodes": 16, "waits": 500},
-        **{
-            "learnt": {"3m": 900},
-            "per_iteration": 600,
-            "evaluated": 4,
-        },  # beyond the warm-up of Qmix
+        "learnt": {"3m": 900},  # beyond the warm-up of Qmix
+        **{"per_iteration": 600, "evaluated": 4},
     },
     "multi-gpu": {
         **{"hidden": 16, "agents": (2, 4), "batch": 16, "ranked_agents": (4, 6)},

@@ -9,6 +9,7 @@ and not learnt from.
 
 import math
 from collections.abc import Sequence
+from contextlib import closing
 from functools import partial
 from time import process_time
 from typing import Any, NamedTuple
@@ -126,10 +127,10 @@ class WirelessRun(NamedTuple):
     def _networks(self) -> JSON:
         """Seconds of all units and evaluations, return without exploration, and the curve."""
         run = LocalRun(self.config(), coded=False)
-        began = process_time()
-        iterations = run.train()
-        seconds = process_time() - began
-        run.training.collector.close()
+        with closing(run.training.collector):
+            began = process_time()
+            iterations = run.train()
+            seconds = process_time() - began
         watched = [each for each in iterations if each.return_mean is not None]
         return {
             "seconds": [seconds],

@@ -53,7 +53,7 @@ def learn_in_virtual_time(
     torch.set_num_threads(config.compute.threads)
     training = training_of(config)
     layout, collector = training.problem.episodes, training.collector
-    with closing(training.collector):
+    with closing(collector):
         if layout is None:
             raise ConfigError(
                 f"{config.algorithm.name} does not learn from whole episodes, and virtual time "
@@ -71,10 +71,8 @@ def learn_in_virtual_time(
             course=course,
             durations=durations,
         )
-        try:
+        with closing(player):
             return run.history()
-        finally:
-            player.close()
 
 
 def virtual_cell(

@@ -113,10 +113,7 @@ class CapturedGradients(StayingGradients):
         iteration: int,
         check_cancelled: Callable[[], None] = lambda: None,
     ) -> Iterator[tuple[UnitIndex, Tensor]]:
-        """Compute u_i for each requested unit and leave it on its device; see ``StayingGradients``.
-
-        Only one call may be active: a newer call reuses the buffers of an older one.
-        """
+        """Compute u_i for each requested unit where it stays; see ``StayingGradients``."""
         lay, sizes = self._lay(np.asarray(batch)), self._problem.unit_sizes
         found = {unit: lay(unit) for unit in units}
         laid = {unit: own for unit, own in found.items() if own is not None}

@@ -83,10 +83,7 @@ class FusedValueGradients(StayingGradients):
         iteration: int,
         check_cancelled: Callable[[], None] = lambda: None,
     ) -> Iterator[tuple[UnitIndex, Tensor]]:
-        """Compute u_i for each requested unit and leave it on its device; see ``StayingGradients``.
-
-        Only one call may be active: a newer call reuses the buffers of an older one.
-        """
+        """Compute u_i for each requested unit where it stays; see ``StayingGradients``."""
         sample = np.asarray(batch)
         places = episodes_in(sample, self._layout.length)
         steps, parts = len(sample) - len(places), self._learner.parts

@@ -8,6 +8,7 @@ import queue
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
@@ -124,15 +125,12 @@ class Aside(Generic[T]):
             record = self._waiting.get()
             if record is None:
                 return
-            sink = self._open()
-            try:
+            with closing(self._open()) as sink:
                 while record is not None:
                     sink.write(record)
                     if self._waiting.empty():
                         self._closing.wait(PAUSE_S)
                     record = self._waiting.get()
-            finally:
-                sink.close()
         except Exception as error:
             self._failed = True
             log.warning("metrics_sink_dropped sink=%s reason=%s", self._name, error)

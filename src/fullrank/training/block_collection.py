@@ -82,6 +82,10 @@ class BlockCollection:
         if number not in self._publications:
             self._publications[number] = published(self._algorithm, number * self._updates)
 
+    def publication_of(self, number: int) -> Publication:
+        """Return the parameters that play a collection; they were published."""
+        return self._publications[self.version_of(number)]
+
     def begin(self, number: int) -> PlayTerms:
         """Return the parameters and steps with which a collection is played.
 
@@ -90,7 +94,7 @@ class BlockCollection:
         """
         self.publish(self.version_of(number))
         return PlayTerms(
-            publication=self._publications[self.version_of(number)],
+            publication=self.publication_of(number),
             env_steps=self._env_steps[min(number, max(1, number - max(0, self.lag - 1)))],
         )
 
@@ -218,7 +222,7 @@ class KeyedCollection(BlockCollection):
 
     def rederived(self, number: int, rows: FloatArray) -> FloatArray:
         """Return a collection's rows with their columns derived anew; see ``BlockPlayer``."""
-        return self._player.rederived(rows, self._publications[self.version_of(number)])
+        return self._player.rederived(rows, self.publication_of(number))
 
     def join(
         self, number: int, blocks: Sequence[Outcomes], *, rows: FloatArray | None = None

@@ -98,10 +98,7 @@ class FusedMADDPG(FusedGradients):
         iteration: int,
         check_cancelled: Callable[[], None] = lambda: None,
     ) -> Iterator[tuple[UnitIndex, Tensor]]:
-        """Compute u_i for each requested unit, part by part, and leave it on its device.
-
-        Only one call may be active: a newer call reuses the buffers of an older one.
-        """
+        """Compute u_i for each requested unit, part by part; see ``StayingGradients.rows``."""
         if not self._parts:
             yield from self._keyed(batch, units, (iteration,), check_cancelled)
             return
