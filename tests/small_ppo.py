@@ -17,8 +17,8 @@ from fullrank.algorithms.action_values import episode_layout
 from fullrank.algorithms.autograd import AutogradGradients, ModuleActor
 from fullrank.algorithms.devices import device_of
 from fullrank.algorithms.groups import Networks, initial_parameters, problem_of
-from fullrank.algorithms.optimiser import SumOptimiser
 from fullrank.algorithms.problem import DataMode
+from fullrank.algorithms.sum_optimiser import SumOptimiser
 from fullrank.algorithms.trajectories import SCALE, by_agent
 from fullrank.algorithms.updates import Entries, Statistics
 from fullrank.codes.targets import LIMIT

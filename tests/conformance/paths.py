@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fullrank.algorithms import fused_values, ppo, pqn
+from fullrank.algorithms import fused_values, ppo, pqn, sum_optimiser
 from fullrank.networks import adam
 from fullrank.networks.fused import (
     cuda,
@@ -25,6 +25,7 @@ from fullrank_controller.local import computation
 
 PATHS = (
     (adam, "steps_at_once"),
+    (sum_optimiser, "steps_at_once"),
     (cuda, "stays_on"),
     (gradients, "stays_on"),
     (darl1n, "stays_on"),

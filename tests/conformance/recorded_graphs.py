@@ -13,8 +13,10 @@ from torch import Tensor, UntypedStorage
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from fullrank.algorithms import sum_optimiser
 from fullrank.networks import heads
 from fullrank.networks.fused.cuda import Graphs
+from fullrank.training import centralised
 
 _aten = torch.ops.aten
 WAITING = {_aten._local_scalar_dense.default, _aten.equal.default, _aten.nonzero.default} | {
@@ -100,11 +102,18 @@ def record_graphs(monkeypatch: pytest.MonkeyPatch) -> list[RecordedGraph]:
     return made
 
 
-def draw_by_operations(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Draw noise where its keys lie by operations, which are recorded, in place of the kernel."""
+def compute_by_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw, digest and add up squares by operations, which are recorded, unlike other libraries."""
 
     def fill(out: Tensor, keys: Tensor, size: int) -> Tensor:
         return out.copy_(keys.sum(1).remainder(97)[:, None, None] / 97.0)
 
+    def digests(rows: Tensor, length: int) -> Tensor:
+        words = rows[:, :length].contiguous().view(torch.int32)
+        own = (words.long() * torch.arange(1, 2 * length, 2)).sum(1)
+        return torch.stack([own, own * own], dim=1).view(torch.uint8)
+
     monkeypatch.setattr(heads, "draws_there", lambda device: True)
     monkeypatch.setattr(heads, "fill_gumbel", fill)
+    monkeypatch.setattr(centralised, "row_digests", digests)
+    monkeypatch.setattr(sum_optimiser, "squares", lambda values: values.square().sum())

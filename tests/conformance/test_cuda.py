@@ -54,7 +54,7 @@ from .algorithm_cases import (
 )
 from .paths import NoOtherSums, take_paths, take_products, without_passes_of_ppo
 from .pretended_device import DEVICE, pretended_device
-from .recorded_graphs import draw_by_operations, record_graphs
+from .recorded_graphs import compute_by_operations, record_graphs
 
 FEW = 4
 """Transitions that a pretended device computes: operations are counted there, not numbers."""
@@ -183,7 +183,7 @@ def test_a_graph_replayed_on_other_parameters_and_rows_has_the_bits_of_operation
     outcomes = []
     for replayed in (False, True):
         take_paths(monkeypatch, of_cuda=True)
-        draw_by_operations(monkeypatch)
+        compute_by_operations(monkeypatch)
         graphs = record_graphs(monkeypatch) if replayed else []
         algorithm, found = build(name), []
         if not hasattr(algorithm.gradients, "rows"):
@@ -196,6 +196,21 @@ def test_a_graph_replayed_on_other_parameters_and_rows_has_the_bits_of_operation
         assert len(graphs) <= 1 or not isinstance(algorithm.gradients, captured.CapturedGradients)
         outcomes.append(found)
     assert outcomes[0] == outcomes[1]
+
+
+def test_an_iteration_of_recorded_graphs_commits_the_bits_of_operations_one_by_one(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(captured, "laid_rows", lambda rows, device: ROWS)
+    without_passes_of_ppo(monkeypatch)
+    take_paths(monkeypatch, of_cuda=True)
+    compute_by_operations(monkeypatch)
+    if not isinstance(build(name).gradients, gradients.StayingGradients):
+        pytest.skip("nothing stays")
+    expected = committed(build(name), name, stay=True)
+    graphs = record_graphs(monkeypatch)
+    assert committed(build(name), name, stay=True) == expected
+    assert graphs
 
 
 LEARNERS = {

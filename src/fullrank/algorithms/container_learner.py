@@ -30,7 +30,7 @@ from fullrank.algorithms.action_values import episode_layout
 from fullrank.algorithms.base import EnvironmentSpec
 from fullrank.algorithms.devices import device_of
 from fullrank.algorithms.groups import Networks
-from fullrank.algorithms.optimiser import SumOptimiser
+from fullrank.algorithms.sum_optimiser import SumOptimiser
 from fullrank.algorithms.trajectories import Trajectories
 from fullrank.algorithms.updates import Statistics
 from fullrank.algorithms.values import ValueLearner, rule_of

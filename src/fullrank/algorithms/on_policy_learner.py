@@ -42,11 +42,11 @@ from fullrank.algorithms.on_policy import (
     members_of,
     minibatch,
 )
-from fullrank.algorithms.optimiser import SumOptimiser
 from fullrank.algorithms.policies import PolicyActor
 from fullrank.algorithms.problem import DataMode, Problem
 from fullrank.algorithms.ranges import check_ranges
 from fullrank.algorithms.roles import Algorithm, Gradients
+from fullrank.algorithms.sum_optimiser import SumOptimiser
 from fullrank.algorithms.trajectories import SCALE
 from fullrank.algorithms.updates import Entries, Statistics, check_micro_batches
 from fullrank.codes.targets import LIMIT

@@ -33,9 +33,9 @@ from fullrank.algorithms.devices import device_of
 from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.mixers import mixed, monotonic
 from fullrank.algorithms.on_policy import annealed
-from fullrank.algorithms.optimiser import SumOptimiser
 from fullrank.algorithms.problem import DataMode, Problem
 from fullrank.algorithms.roles import Algorithm, Gradients
+from fullrank.algorithms.sum_optimiser import SumOptimiser
 from fullrank.algorithms.trajectories import SCALE, Trajectories, ValueActor
 from fullrank.algorithms.updates import Entries, Statistics
 from fullrank.common.errors import ConfigError

@@ -25,9 +25,9 @@ from fullrank.algorithms.base import EnvironmentSpec
 from fullrank.algorithms.devices import device_of
 from fullrank.algorithms.fused_values import FusedValueGradients, MakeMixing
 from fullrank.algorithms.groups import Networks
-from fullrank.algorithms.optimiser import SumOptimiser
 from fullrank.algorithms.problem import DataMode, Problem
 from fullrank.algorithms.roles import Algorithm
+from fullrank.algorithms.sum_optimiser import SumOptimiser
 from fullrank.algorithms.trajectories import (
     ENTRIES,
     SCALE,

@@ -18,8 +18,8 @@ from fullrank.algorithms import (
     environment_spec,
 )
 from fullrank.algorithms.base import layout_of
-from fullrank.algorithms.optimiser import SumOptimiser
 from fullrank.algorithms.problem import Problem
+from fullrank.algorithms.sum_optimiser import SumOptimiser
 from fullrank.algorithms.updates import Entries
 from fullrank.codes.targets import LIMIT, target_sizes
 from fullrank.common.errors import CodeError, ConfigError

@@ -9,7 +9,7 @@ semantics of ``torch.optim.RMSprop``; without momentum and centring, epsilon is 
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import torch
@@ -23,6 +23,9 @@ BLOCK = 2**17
 Block: TypeAlias = tuple[int, slice]
 """Columns of a row."""
 
+Rate: TypeAlias = float | Tensor
+"""A learning rate; where it changes, a graph reads it on the device."""
+
 
 def steps_at_once(device: torch.device) -> bool:
     """Return whether one launch moves all rows: on CUDA a launch costs as much as a block."""
@@ -33,11 +36,15 @@ def steps_at_once(device: torch.device) -> bool:
 class Adam:
     """Hyperparameters of Adam; ``target_rate`` is the weight of new parameters in the targets."""
 
-    learning_rate: float
+    learning_rate: Rate
     target_rate: float
     decay: float = 0.9
     second_decay: float = 0.999
     epsilon: float = 1e-8
+
+    def at(self, rate: Tensor) -> "Adam":
+        """Return the rule at a rate in float64, of which the kernel of CUDA takes float32."""
+        return replace(self, learning_rate=rate.float() if rate.is_cuda else rate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,9 +199,13 @@ def moved(rows: Tensor, device: torch.device) -> Tensor:
 class RMSprop:
     """Hyperparameters of RMSprop."""
 
-    learning_rate: float
+    learning_rate: Rate
     decay: float = 0.99
     epsilon: float = 1e-5
+
+    def at(self, rate: Tensor) -> "RMSprop":
+        """Return the rule at a rate on the device."""
+        return replace(self, learning_rate=rate)
 
     def step(self, online: Tensor, gradient: Tensor, mean_square: Tensor) -> None:
         """Move ``online`` along a gradient and renew the mean square, both in place.

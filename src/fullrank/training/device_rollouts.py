@@ -17,7 +17,7 @@ from fullrank.algorithms.roles import Player
 from fullrank.common.types import Array, BoolArray, IntArray
 from fullrank.environments.base import Discrete, Environment
 from fullrank.environments.capabilities import Uploadable
-from fullrank.networks.fused.cuda import Graphs, HostCopy
+from fullrank.networks.fused.cuda import Graphs, HostCopy, nothing_drawn
 from fullrank.networks.heads import MemorylessActor
 from fullrank.replay.layout import Layout
 from fullrank.training.episodes import team_returns
@@ -75,7 +75,7 @@ class DeviceRollout(Rollout):
         for step in range(steps):
             begun.append(self._restart())
             self._noise.copy_(noise[step])
-            self._graphs.run("step", self._step, draw=_nothing, check_cancelled=lambda: None)
+            self._graphs.run("step", self._step, draw=nothing_drawn, check_cancelled=lambda: None)
             rows[step], rewards[step] = self._row, paid
             self._episodes.ended = self._steps + 1 >= self._horizon
             ended.append(self._episodes.ended)
@@ -126,8 +126,3 @@ class DeviceRollout(Rollout):
             earned += reward.T
             finished.append(earned[last])
         return np.concatenate(finished)
-
-
-def _nothing() -> Tensor:
-    """Return the noise of a computation whose noise lies on the device already."""
-    return torch.zeros(0)

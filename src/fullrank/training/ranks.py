@@ -25,7 +25,6 @@ from fullrank.algorithms.optimiser import AdamOptimiser
 from fullrank.algorithms.roles import ACTING
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray, UnitIndex
-from fullrank.networks.fused.cuda import as_rows
 from fullrank.networks.parameters import GroupedParameters
 from fullrank.training.centralised import Centralised
 
@@ -165,10 +164,9 @@ class Rank:
         )
         if self._exchange is None:
             self._wire.add(sums)
-        updates = sums.to(torch.float32)
-        own = self._centralised.digests(updates, self._targets, batch, iteration=iteration)
+        updates, own = self._centralised.rounded(sums, self._targets, batch, iteration=iteration)
         digests = dict(zip(self._targets, own, strict=True))
-        self._updates = np.asarray(as_rows(updates))
+        self._updates = np.asarray(updates)
         if self._problem.target is None:
             reports = digests
         return Share(updates=self._updates, digests=digests, reports=reports)

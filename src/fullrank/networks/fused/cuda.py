@@ -111,6 +111,11 @@ class Graphs:
         return graph
 
 
+def nothing_drawn() -> Tensor:
+    """Return the draw of a computation that reads what lies on its device already."""
+    return torch.zeros(0)
+
+
 @contextmanager
 def _uncollected() -> Iterator[None]:
     """Collect no garbage: graphs that it frees wait for the device, which ends a capture."""
