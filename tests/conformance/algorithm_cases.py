@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
+import pytest
+from _pytest.mark import ParameterSet
 from tests.registries import shipped
 
 from fullrank.algorithms import Algorithm, AlgorithmConfig, EnvironmentSpec, algorithms
@@ -74,6 +76,12 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """Further cases: registered name and parameters."""
 
+SHOWN = (
+    *("mappo of images", "coma of images", "coma with memory", LAYERED),
+    *("masac of three parts", "pqn of networks apart"),
+)
+"""Variants all of whose paths other cases take; their laws are thorough."""
+
 FEW_CODES = ("mds", "fractional")
 """A code of single units, and one of their sum."""
 
@@ -81,6 +89,12 @@ FEW_CODES = ("mds", "fractional")
 def cases(wanted: Callable[[str], bool] = lambda _: True) -> list[str]:
     """The names of all cases for which ``wanted`` holds."""
     return [name for name in (*shipped(algorithms), *VARIANTS) if wanted(name)]
+
+
+def parameters() -> list[ParameterSet]:
+    """The parameters of a test of all cases."""
+    marks = {name: [pytest.mark.thorough] if name in SHOWN else [] for name in cases()}
+    return [pytest.param(name, marks=own) for name, own in marks.items()]
 
 
 def class_of(name: str) -> type:

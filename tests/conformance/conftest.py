@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from .algorithm_cases import cases
+from .algorithm_cases import parameters
 
 
-@pytest.fixture(params=cases())
+@pytest.fixture(params=parameters())
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -33,6 +33,7 @@ from .algorithm_cases import (
     config,
     draws,
     narrow_team,
+    parameters,
     plays_episodes,
     spec_of,
     subject,
@@ -53,7 +54,7 @@ class TestAlgorithms(AlgorithmLaws):
     All codes with all algorithms are thorough.
     """
 
-    @pytest.fixture(params=cases())
+    @pytest.fixture(params=parameters())
     def subject(self, request: pytest.FixtureRequest) -> Subject:
         return subject(request.param)
 
