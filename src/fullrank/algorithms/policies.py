@@ -172,6 +172,7 @@ class PolicyActor:
     ) -> None:
         self._agents, self._nets, self._groups = agents, nets, groups
         self._state, self._seed = state, seed
+        self._everyone = [*range(len(agents))]
         self._action_sizes = [agent.action.size for agent in agents]
         self._observed = tuple(agent.observation_size for agent in agents)
         self._device = next(nets.policy[0].parameters()).device
@@ -244,7 +245,7 @@ class PolicyActor:
         with kernels.DEFAULT.selected(), torch.no_grad():
             for own in self._groups:
                 agents, network = list(own.agents), self._nets.policy[own.agents[0]]
-                observed = seen[:, agents]
+                observed = seen if agents == self._everyone else seen[:, agents]
                 if isinstance(network, Seeing | Normalising):
                     observed, network = network.sees(observed), network.network
                 inputs = own.inputs(observed[..., : own.observation])
@@ -255,9 +256,8 @@ class PolicyActor:
                     after[0][:, agents] = last.view_as(state).cpu().numpy()
                 else:
                     found = network(inputs)
-                for agent, output in zip(agents, found.unbind(1), strict=True):
-                    used = output if own.box else output[:, : self._action_sizes[agent]]
-                    outputs[agent] = used.t()
+                for agent, output in zip(agents, found.permute(1, 2, 0), strict=True):
+                    outputs[agent] = output if own.box else output[: self._action_sizes[agent]]
         return [outputs[agent] for agent in range(len(self._agents))], after
 
     def policy(self, agent: int) -> tuple[FloatArray, ...] | RecurrentLayers:

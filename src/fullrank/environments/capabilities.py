@@ -4,6 +4,7 @@ An environment declares a capability by having its members; no base class is nee
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from fullrank.common.errors import EnvironmentFailed
 from fullrank.common.types import BoolArray, FloatArray, IntArray
-from fullrank.environments.base import AgentSpec, Environment
+from fullrank.environments.base import ActionSpec, AgentSpec, Environment
 
 
 @runtime_checkable
@@ -223,9 +224,12 @@ def chosen_actions(
     Raises:
         EnvironmentFailed: A living agent chose an action that is not available.
     """
-    parts, owner = _parts(agents)
-    chosen = np.stack([action[:, part].argmax(axis=1) for part in parts], axis=1)
+    parts, owner = _parts(tuple(agent.action for agent in agents))
     starts = np.array([part.start for part in parts])
+    if len(sizes := {part.stop - part.start for part in parts}) == 1:
+        chosen = action.reshape(len(action), -1, *sizes).argmax(axis=2)
+    else:
+        chosen = np.stack([action[:, part].argmax(axis=1) for part in parts], axis=1)
     refused = alive[:, owner] & ~np.take_along_axis(available, starts + chosen, axis=1)
     if refused.any():
         copy, place = np.argwhere(refused)[0].tolist()
@@ -233,7 +237,8 @@ def chosen_actions(
             f"{agents[owner[place]].name} of copy {copy} chose action {chosen[copy, place]}, which "
             "is not available; choose among the actions that available() permits"
         )
-    return chosen[:, np.searchsorted(owner, np.arange(len(agents)))]
+    first_choices: IntArray = chosen[:, np.searchsorted(owner, np.arange(len(agents)))]
+    return first_choices
 
 
 def permitted_actions(
@@ -247,7 +252,7 @@ def permitted_actions(
         available: Permitted actions, of the same shape.
     """
     permitted = action.copy()
-    for part, agent in zip(*_parts(agents), strict=True):
+    for part, agent in zip(*_parts(tuple(agent.action for agent in agents)), strict=True):
         if agents[agent].action.choices:
             mask = available[:, part]
             chosen = action[:, part].argmax(axis=1)
@@ -257,9 +262,10 @@ def permitted_actions(
     return permitted
 
 
-def _parts(agents: Sequence[AgentSpec]) -> tuple[list[slice], list[int]]:
+@cache
+def _parts(actions: tuple[ActionSpec, ...]) -> tuple[list[slice], list[int]]:
     """Return the parts of a joint action, one for each choice or range, and each one's agent."""
-    sizes = [agent.action.choices or (agent.action.size,) for agent in agents]
+    sizes = [action.choices or (action.size,) for action in actions]
     stops = np.cumsum([size for own in sizes for size in own]).tolist()
     parts = [slice(start, stop) for start, stop in zip([0, *stops], stops, strict=False)]
     return parts, [agent for agent, own in enumerate(sizes) for _ in own]

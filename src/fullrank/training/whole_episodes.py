@@ -37,6 +37,7 @@ class WholeEpisodes(ABC):
         copies = environment.copies
         self._environment, self._player = environment, player
         self._episodes, self._longest = Episodes(environment), longest_of(environment)
+        self._pauses = pauses(environment)
         self.rows: FloatArray = np.empty((0, row_size), np.float32)
         self.outcomes = Outcomes(
             earned=np.zeros((copies, len(environment.agents))),
@@ -78,7 +79,7 @@ class WholeEpisodes(ABC):
     def begin(self, seeds: Sequence[int]) -> IntArray:
         """Begin episodes where none is played, from the copies' seeds; returns the copies."""
         waiting = self._episodes.waiting()
-        if pauses(self._environment):
+        if self._pauses:
             waiting = waiting[self.outcomes.lengths[waiting] == 0]
         if waiting.size:
             self._episodes.begin(waiting, [seeds[copy] for copy in waiting])
@@ -93,7 +94,8 @@ class WholeEpisodes(ABC):
         """
         outcome = self._step(action, alive, available)
         self.steps += 1
-        self._finish(outcome)
+        if outcome.ended.any():
+            self._finish(outcome)
         if self.over:
             self.rows = self._packed()
         elif self.steps >= self._longest:
