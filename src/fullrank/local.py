@@ -48,7 +48,7 @@ from fullrank.training.centralised import Centralised
 from fullrank.training.rollouts import Collected
 from fullrank.training.worker import SharedGradients, Worker, assigned_rows
 from fullrank.wiring.plugins import delays_of
-from fullrank.wiring.training import capacity_of, refuse_free, training_of
+from fullrank.wiring.training import capacity_of, drawn_rows, refuse_free, training_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,12 +249,15 @@ class LocalRun:
         """Make a table large enough for the run, up to the configured capacity.
 
         The number of rows of whole episodes is unknown; memory is not used before it is written.
+        Where nothing is drawn from before a collection, that is all the table holds.
         """
-        config = self._config
-        capacity = capacity_of(config, self.training)
-        if rows := self.training.collector.collection.rows:
+        config, collector = self._config, self.training.collector
+        capacity, longest = capacity_of(config, self.training), collector.step_limit
+        if rows := collector.collection.rows:
             collections = config.iterations // self.training.trainer.updates
-            capacity = min(capacity, self.training.collector.warmup + collections * rows)
+            capacity = min(capacity, collector.warmup + collections * rows)
+        elif longest and not drawn_rows(config, self.training):
+            capacity = min(capacity, config.environment.copies * (1 + longest))
         return Table(MemoryStorage(capacity, self._problem.row_size), capacity=capacity)
 
     def _execute(self, order: RunOrder) -> None:

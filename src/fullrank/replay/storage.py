@@ -56,7 +56,9 @@ class MemoryStorage:
 
     def write(self, first: int, rows: FloatArray) -> None:
         """Fill the slots of positions from ``first`` on."""
-        self.rows[np.arange(first, first + len(rows)) % len(self.rows)] = rows
+        slots, start = len(self.rows), first % len(self.rows)
+        end = min(start + len(rows), slots)
+        self.rows[start:end], self.rows[: len(rows) - (end - start)] = np.split(rows, [end - start])
 
     def publish(self, tail: int, head: int) -> None:
         """Make the positions [tail, head) readable."""
