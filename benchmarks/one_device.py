@@ -11,8 +11,9 @@ that the program runs.
   relative to the largest entry of a unit.
 * ``updates M H B``: MADDPG's update beside that of TorchRL, with its buffer on the device, and of
   JAX, one compiled update a call and a scan of them (``jax_teams.py``).
-* ``aps M H B``: agent-updates a second, the measure of multi-GPU MADDPG (paper 004), their share of
-  the float32 peak, the rate of a large product in the same process, and what the paper says.
+* ``aps M H B``: agent-updates a second where collection overlaps, N B / max(T_DC, T_MU), eq. 1 of
+  multi-GPU MADDPG (paper 004), and of the update alone, N B / T_MU; the update's share of the
+  float32 peak, the rate of a large product in the same process, and what the paper says.
 * ``overlap M H B``: whole runs that play before the update and beside it, in its process and in
   one of its own, which plays whole episodes.
 * ``worlds M COPIES...``: steps of a particle task on the device and as arrays (``device_worlds``).
@@ -46,7 +47,9 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -62,10 +65,12 @@ from fullrank.algorithms import Algorithm, EnvironmentSpec, algorithms
 from fullrank.algorithms.devices import placed, visible
 from fullrank.algorithms.maddpg import MADDPG
 from fullrank.common.types import FloatArray
+from fullrank.config import load as configured
 from fullrank.environments import make_environment
 from fullrank.networks.fused.kernels import Kernel
 from fullrank.training.centralised import Centralised
 from fullrank.training.worker import probe_batch
+from fullrank.wiring.training import training_of
 from goals import NAVIGATOR_OF_THREE, goals, goals_in_jax, run_in_jax
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -146,15 +151,34 @@ def _torch_players(load: Workload, device: str) -> dict[str, Players]:
 
 def aps(device: str, agents: int, hidden: int, batch: int) -> Iterator[Row]:
     load, rate = workload(agents, hidden, batch), peak(device)
+    collection_s = collection(device, agents, hidden)
     figure = tomllib.loads(PUBLISHED.read_text())["figure_6"]
     said = {(M, B): f"two H100 {speed} of one" for M, B, speed in figure}
     for row in compared(_torch_players(load, device), device):
         if "ms" in row:
             update_s = 1e-3 * row["ms"]
-            row["aps"] = round(agents * batch / update_s)
+            row["aps"] = round(agents * batch / max(collection_s, update_s))
+            row["updates_alone"] = round(agents * batch / update_s)
+            row["collection_ms"] = 1e3 * collection_s
             row["of_peak"] = round(load.gflop(zeros=False) / update_s / rate, 3)
             row["paper"] = said.get((agents, batch), "not given")
         yield row
+
+
+def collection(device: str, agents: int, hidden: int) -> float:
+    """Seconds in which four towers play 25 steps, as multi-GPU MADDPG collects transitions."""
+    sizes = (f"environment.agents={agents}", f"algorithm.hidden={hidden}", "collect.steps=25")
+    where = (f"compute.device={device}", "environment.name=rover_tower", "environment.copies=4")
+    numbers = count()
+    with closing(
+        training_of(configured(overrides=[*sizes, *where]).check().config).collector
+    ) as player:
+
+        def collect() -> None:
+            player.publish(number := next(numbers))
+            player.collect(number)
+
+        return seconds(collect, device)[0]
 
 
 def peak(device: str) -> float:

@@ -249,15 +249,15 @@ class LocalRun:
         """Make a table large enough for the run, up to the configured capacity.
 
         The number of rows of whole episodes is unknown; memory is not used before it is written.
-        Where nothing is drawn from before a collection, that is all the table holds.
+        Where nothing is drawn from before a collection of known size, the table holds that alone.
         """
         config, collector = self._config, self.training.collector
-        capacity, longest = capacity_of(config, self.training), collector.step_limit
+        capacity, steps = capacity_of(config, self.training), collector.horizon
         if rows := collector.collection.rows:
             collections = config.iterations // self.training.trainer.updates
             capacity = min(capacity, collector.warmup + collections * rows)
-        elif longest and not drawn_rows(config, self.training):
-            capacity = min(capacity, config.environment.copies * (1 + longest))
+        elif steps and not drawn_rows(config, self.training):
+            capacity = min(capacity, config.environment.copies * (1 + steps))
         return Table(MemoryStorage(capacity, self._problem.row_size), capacity=capacity)
 
     def _execute(self, order: RunOrder) -> None:

@@ -68,7 +68,10 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "coma with memory": ("coma", {"recurrent": True}),
     LAYERED: ("ippo", {"layer_norm": True, "share": "none", "micro_batches": 2}),
     "ippo with memory": ("ippo", {"recurrent": True}),
-    "mappo of networks apart": ("mappo", {"share": "none", "micro_batches": 2, "reward": "own"}),
+    "mappo of networks apart": (
+        "mappo",
+        {"share": "none", "micro_batches": 2, "reward": "own", "anneal_iterations": 4},
+    ),
     "masac of three parts": ("masac", {"micro_batches": 3}),
     "pqn with memory": ("pqn", {"recurrent": True, "mixer": "monotonic", "last_action": True}),
     "pqn of networks apart": ("pqn", {"share": "none", "mixer": "none", "layer_norm": False}),

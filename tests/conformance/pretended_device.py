@@ -125,6 +125,8 @@ class PretendedDevice(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not moves and any(tensor.device.type == "cpu" and tensor.dim() for tensor in tensors):
             raise RuntimeError(f"{func} needs tensors on the same device")
         if func is _aten._fused_adam_.tensor_lr:  # torch states no shapes of it
+            if kwargs["lr"].device.type != DEVICE:
+                raise RuntimeError(f"{func} reads its learning rate from the host")
             return None
         with self._shapes:
             result = func(*args, **kwargs)

@@ -164,10 +164,12 @@ def test_updates_that_stay_on_their_device_commit_the_bits_of_those_in_host_memo
 
 
 def committed(algorithm: Algorithm, name: str, *, stay: bool) -> list[object]:
-    """What some iterations commit, and the state after them."""
+    """What some iterations commit, the second one with scaled sums, and the state after them."""
     compute = Centralised(algorithm.problem, algorithm.gradients, seed=0).compute
     found = list[object]()
     for iteration in range(3):
+        if isinstance(algorithm.parameters, GroupedParameters):
+            algorithm.parameters.exponents[:] = iteration == 1
         targets = compute(transitions(name, 100, seed=iteration), iteration=iteration)
         assert isinstance(targets.updates, DeviceRows) == stay
         statistics = algorithm.optimiser.step(targets.updates)
@@ -193,7 +195,9 @@ def test_a_graph_replayed_on_other_parameters_and_rows_has_the_bits_of_operation
             found.append(computed(algorithm, rows, units_of(algorithm), iteration=iteration))
             algorithm.optimiser.step(random_updates(algorithm, seed=iteration))
         assert graphs or not replayed or name == "darl1n"
-        assert len(graphs) <= 1 or not isinstance(algorithm.gradients, captured.CapturedGradients)
+        if isinstance(algorithm.gradients, captured.CapturedGradients):
+            assert isinstance(algorithm.parameters, GroupedParameters)
+            assert len(graphs) <= 1 + len(algorithm.parameters.groups)  # and a step of each group
         outcomes.append(found)
     assert outcomes[0] == outcomes[1]
 

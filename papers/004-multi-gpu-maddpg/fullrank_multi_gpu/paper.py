@@ -117,14 +117,18 @@ def _phases(found: MultiGpuFindings) -> str:
     ):
         phases = results[f"phases-{agents}"]
         times = [f"{1e3 * phases[name]:.1f} ms" for name in ("play_s", "wide_play_s", "update_s")]
-        rate = aps(agents, scale.batch, phases["update_s"])
-        rows.append([agents, *times, rate, *(f"{value:.2f}" for value in values)])
-    return table(["agents", "T_DC", "wide", "T_MU", "APS", "share", "bound", "bound, wide"], rows)
+        rates = [
+            aps(agents, scale.batch, max(phases[play], phases["update_s"]))
+            for play in ("play_s", "wide_play_s")
+        ]
+        rows.append([agents, *times, *rates, *(f"{value:.2f}" for value in values)])
+    rates = ["APS", "APS, wide"]
+    return table(["agents", "T_DC", "wide", "T_MU", *rates, "share", "bound", "bound, wide"], rows)
 
 
-def aps(agents: int, batch: int, update_s: float) -> str:
-    """Agent-updates a second, N B / T, in thousands."""
-    return f"{agents * batch / update_s / 1e3:.1f}"
+def aps(agents: int, batch: int, iteration_s: float) -> str:
+    """Agent-updates a second, N B / T_iteration (eq. 1), in thousands."""
+    return f"{agents * batch / iteration_s / 1e3:.1f}"
 
 
 def _ranks(found: MultiGpuFindings) -> str:

@@ -388,12 +388,11 @@ def advantages(
     return error
 
 
-def annealed(rate: float, last: int, iterations: int) -> float:
-    """Return the learning rate after a number of committed iterations.
+def annealed(rate: float, last: int) -> Callable[[int], float] | None:
+    """Return the learning rate after a number of committed iterations; None if it is constant.
 
     Args:
         rate: The initial one.
         last: Number of iterations over which it falls linearly to 0; 0: it is constant.
-        iterations: The number.
     """
-    return rate * (1.0 - min(1.0, iterations / last) if last else 1.0)
+    return (lambda iterations: rate * (1.0 - min(1.0, iterations / last))) if last else None

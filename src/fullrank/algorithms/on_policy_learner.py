@@ -319,7 +319,7 @@ class OnPolicy(ABC):
                 scale=SCALE,
                 clip_norm=self.clip_norm,
                 target_every=self.target_updates,
-                rate=partial(annealed, self.learning_rate, self.anneal_iterations),
+                rate=annealed(self.learning_rate, self.anneal_iterations),
                 moved=self.moved,
                 averaged=partial(averaged_columns, nets, members),
             ),

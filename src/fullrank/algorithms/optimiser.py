@@ -147,9 +147,8 @@ class AdamOptimiser(GroupedOptimiser):
         if weight is not None:  # scaled weights have to stay on the grid
             self._most = min(MOST, int(np.log2(weight / GRID)))
         self._variables = variables
-        own = parameters.groups[0].rows.online.device
-        self._device = own if clip is None else torch.device("cpu")
-        self._moves = AdamSteps(adam, own)
+        self._device = parameters.groups[0].rows.online.device
+        self._moves = AdamSteps(adam, self._device)
         self._firsts = {
             group.agents: torch.tensor(
                 [
@@ -179,12 +178,8 @@ class AdamOptimiser(GroupedOptimiser):
         return lost
 
     def step_of(self, targets: Rows, agents: range) -> Mapping[str, float]:
-        """Apply the targets of some agents to their networks, unchecked, as ``step`` does all.
-
-        Targets that are clipped here are taken apart in host memory: the order of a sum on a
-        device, and so its bits, depend on the agents in the call.
-        """
-        decoded = tensor_of(targets if self._clip is None else np.asarray(targets))
+        """Apply the targets of some agents to their networks, unchecked, as ``step`` does all."""
+        decoded = tensor_of(targets)
         lost, statistics = Counter[str](), {"learning_rate": self._learning_rate}
         with torch.inference_mode():
             decoded = moved(decoded, self._device)
@@ -265,7 +260,7 @@ class AdamOptimiser(GroupedOptimiser):
         divisors = scaled.clamp_min(2.0**-100)
         means = (sums / divisors[:, None]).masked_fill_(beyond[:, None], 0.0)
         scaled_by = [self._parameters.factor(owner) for owner in owners]
-        weights = torch.where(beyond, -1.0, divisors) / torch.tensor(scaled_by)
+        weights = torch.where(beyond, -1.0, divisors) / scaled.new_tensor(scaled_by)
         for owner, row in zip(owners, sums, strict=True):
             self.fit(owner, row, exceeded=exceeded[owner])
         return means, weights.tolist()

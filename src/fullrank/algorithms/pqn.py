@@ -21,7 +21,6 @@ the normalisation has no learned scale; a collection is of whole episodes.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import ClassVar, Literal
 
 from torch import Tensor, nn
@@ -163,7 +162,7 @@ class PQN(ActionValues):
                 scale=SCALE,
                 clip_norm=self.clip_norm,
                 target_every=1,
-                rate=partial(annealed, self.learning_rate, self.anneal_iterations),
+                rate=annealed(self.learning_rate, self.anneal_iterations),
             ),
             actor=ValueActor(self, nets, layout, seed=seed),
             prepare=lambda rows: self.prepare(rows, nets, layout),

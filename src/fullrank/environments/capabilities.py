@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fullrank.common.errors import EnvironmentFailed
 from fullrank.common.types import BoolArray, FloatArray, IntArray
-from fullrank.environments.base import ActionSpec, AgentSpec, Environment
+from fullrank.environments.base import AgentSpec, Environment
 
 
 @runtime_checkable
@@ -224,13 +224,13 @@ def chosen_actions(
     Raises:
         EnvironmentFailed: A living agent chose an action that is not available.
     """
-    parts, owner = _parts(tuple(agent.action for agent in agents))
+    parts, owner = _parts(_sizes(agents))
     starts = np.array([part.start for part in parts])
     if len(sizes := {part.stop - part.start for part in parts}) == 1:
-        chosen = action.reshape(len(action), -1, *sizes).argmax(axis=2)
+        chosen = action.reshape(len(action), len(parts), *sizes).argmax(axis=2)
     else:
         chosen = np.stack([action[:, part].argmax(axis=1) for part in parts], axis=1)
-    refused = alive[:, owner] & ~np.take_along_axis(available, starts + chosen, axis=1)
+    refused = alive[:, list(owner)] & ~np.take_along_axis(available, starts + chosen, axis=1)
     if refused.any():
         copy, place = np.argwhere(refused)[0].tolist()
         raise EnvironmentFailed(
@@ -252,7 +252,7 @@ def permitted_actions(
         available: Permitted actions, of the same shape.
     """
     permitted = action.copy()
-    for part, agent in zip(*_parts(tuple(agent.action for agent in agents)), strict=True):
+    for part, agent in zip(*_parts(_sizes(agents)), strict=True):
         if agents[agent].action.choices:
             mask = available[:, part]
             chosen = action[:, part].argmax(axis=1)
@@ -262,10 +262,14 @@ def permitted_actions(
     return permitted
 
 
+def _sizes(agents: Sequence[AgentSpec]) -> tuple[tuple[int, ...], ...]:
+    """Return the entries of each agent's choices, or of its range."""
+    return tuple(tuple(agent.action.choices) or (agent.action.size,) for agent in agents)
+
+
 @cache
-def _parts(actions: tuple[ActionSpec, ...]) -> tuple[list[slice], list[int]]:
+def _parts(sizes: tuple[tuple[int, ...], ...]) -> tuple[tuple[slice, ...], tuple[int, ...]]:
     """Return the parts of a joint action, one for each choice or range, and each one's agent."""
-    sizes = [action.choices or (action.size,) for action in actions]
     stops = np.cumsum([size for own in sizes for size in own]).tolist()
-    parts = [slice(start, stop) for start, stop in zip([0, *stops], stops, strict=False)]
-    return parts, [agent for agent, own in enumerate(sizes) for _ in own]
+    parts = tuple(slice(start, stop) for start, stop in zip([0, *stops], stops, strict=False))
+    return parts, tuple(agent for agent, own in enumerate(sizes) for _ in own)

@@ -148,7 +148,7 @@ class _Units(ABC):
     device: torch.device | None = None
 
     def __init__(self, problem: Problem, gradients: Gradients, *, seed: int) -> None:
-        self._problem, self._gradients, self._seed = problem, gradients, seed
+        self._problem, self._gradients = problem, gradients
         target, sizes = problem.target, problem.unit_sizes
         self._sizes = sizes if target is None else target_sizes(target, sizes)
 
@@ -285,8 +285,8 @@ class _There(_Units):
             if target is None:
                 return reports, norms
             if self._weights is not None:
-                hashes = row_hashes(rows, self._weights).view(torch.uint8)
-                reports = torch.cat([reports, hashes], dim=1)
+                words = [row_hashes(row[None], self._weights) for row in rows]  # in less memory
+                reports = torch.cat([reports, torch.cat(words).view(torch.uint8)], dim=1)
             sums = rows.new_zeros(len(targets), rows.shape[1], dtype=torch.float64)
             for row, unit in zip(rows, units, strict=True):
                 for number, weight in enumerate(target[targets.start : targets.stop, unit]):

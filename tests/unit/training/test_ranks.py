@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pytest
+from tests.conformance.paths import take_paths
 from torch import Tensor
 
 from fullrank.algorithms import Algorithm, EnvironmentSpec, Problem, algorithms
@@ -143,6 +144,19 @@ def test_ranks_commit_the_bits_of_one_process_in_any_order_of_addition(
     make = partial(built, name, parts=parts, layers=layers)
     digests, state = alone(make)
     outcomes, _, _ = together(make, ranks, split, work=train)
+    for iteration, expected in enumerate(digests):
+        found = [shares[iteration] for shares, _ in outcomes]
+        assert {target: each for share in found for target, each in share.items()} == expected
+    assert {name: part for _, parts in outcomes for name, part in parts.items()} == state
+
+
+@pytest.mark.parametrize("split", ["agents", "transitions"])
+def test_ranks_whose_units_stay_on_their_device_commit_the_bits_of_those_in_host_memory(
+    split: Split, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digests, state = alone(built)
+    take_paths(monkeypatch, of_cuda=True)
+    outcomes, _, _ = together(built, 2, split, work=train)
     for iteration, expected in enumerate(digests):
         found = [shares[iteration] for shares, _ in outcomes]
         assert {target: each for share in found for target, each in share.items()} == expected
