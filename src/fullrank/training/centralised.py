@@ -28,7 +28,7 @@ from fullrank.rounds.reports import hashing_of, reporter_of
 from fullrank.rounds.verification import digests_of
 from fullrank.training.soundness import sound_updates, unsound
 
-Reports: TypeAlias = Mapping[UnitIndex, bytes]
+UnitReports: TypeAlias = Mapping[UnitIndex, bytes]
 """Report of each unit, as a learner makes it."""
 
 
@@ -102,7 +102,7 @@ class Centralised:
         targets: range,
         iteration: int,
         check_cancelled: Callable[[], None] = lambda: None,
-    ) -> tuple[Tensor, Reports]:
+    ) -> tuple[Tensor, UnitReports]:
         """Compute the contribution of some units to some targets, exactly, so in any order.
 
         Returns:
@@ -155,7 +155,7 @@ class _Units(ABC):
     @abstractmethod
     def sums(
         self, batch: Rows, units: tuple[UnitIndex, ...], targets: range, **call: Any
-    ) -> tuple[Tensor, Reports]:
+    ) -> tuple[Tensor, UnitReports]:
         """Compute contributions to targets; see ``Centralised.sums``."""
 
     @abstractmethod
@@ -183,7 +183,7 @@ class _Here(_Units):
 
     def sums(
         self, batch: Rows, units: tuple[UnitIndex, ...], targets: range, **call: Any
-    ) -> tuple[Tensor, Reports]:
+    ) -> tuple[Tensor, UnitReports]:
         problem, reports = self._problem, dict[UnitIndex, bytes]()
         if problem.target is None:
             rows = torch.empty(len(units), problem.vector_size)
@@ -235,7 +235,7 @@ class _There(_Units):
 
     def sums(
         self, batch: Rows, units: tuple[UnitIndex, ...], targets: range, **call: Any
-    ) -> tuple[Tensor, Reports]:
+    ) -> tuple[Tensor, UnitReports]:
         told, whole = self._told(units, targets), self._problem.target is None
         if self._together is not None:
             return self._together.together(batch, units, **call, then=told), {}
