@@ -25,7 +25,7 @@ import time
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import count, product
+from itertools import chain, count, product
 from math import comb, inf
 from pathlib import Path
 from statistics import median
@@ -129,8 +129,9 @@ def arms_of(study: Mapping[str, Any]) -> dict[str, Arm]:
     for (task, one), (algorithm, other) in product(
         study["tasks"].items(), study["algorithms"].items()
     ):
-        own = {**shared, **one, **other, **study["limits"][f"{task}/{algorithm}"]}
-        own["settings"] = [*study["settings"], *one["settings"], *other["settings"]]
+        last = study["limits"][f"{task}/{algorithm}"]
+        settings = (part.get("settings", ()) for part in (study, one, other, last))
+        own = {**shared, **one, **other, **last, "settings": [*chain.from_iterable(settings)]}
         arms[f"{task}/{algorithm}"] = Arm(**own)
     return arms
 
