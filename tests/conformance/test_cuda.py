@@ -71,6 +71,13 @@ NEAR = 1e-5
 """Largest difference between devices, relative to the largest entry."""
 
 
+def compute_as_on_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take the paths of CUDA, with few rows of padding and without passes that are for a CPU."""
+    monkeypatch.setattr(captured, "laid_rows", lambda rows, device: ROWS)
+    without_passes_of_ppo(monkeypatch)
+    take_paths(monkeypatch, of_cuda=True)
+
+
 def test_the_paths_of_cuda_give_the_bits_of_those_of_the_cpu(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,9 +129,7 @@ def test_a_captured_unit_has_its_bits_of_every_company_and_the_hosts_update_but_
 ) -> None:
     here, rows = build(team), transitions(team, 100)
     expected = dict(here.gradients.compute(rows, units_of(here), iteration=5))
-    take_paths(monkeypatch, of_cuda=True)
-    monkeypatch.setattr(captured, "laid_rows", lambda rows, device: ROWS)
-    without_passes_of_ppo(monkeypatch)
+    compute_as_on_cuda(monkeypatch)
     there, generator = build(team), np.random.default_rng(0)
     assert isinstance(there.gradients, captured.CapturedGradients)
     alone: dict[int, bytes] = {}
@@ -180,12 +185,10 @@ def committed(algorithm: Algorithm, name: str, *, stay: bool) -> list[object]:
 def test_a_graph_replayed_on_other_parameters_and_rows_has_the_bits_of_operations_one_by_one(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(captured, "laid_rows", lambda rows, device: ROWS)
-    without_passes_of_ppo(monkeypatch)
+    compute_as_on_cuda(monkeypatch)
+    compute_by_operations(monkeypatch)
     outcomes = []
     for replayed in (False, True):
-        take_paths(monkeypatch, of_cuda=True)
-        compute_by_operations(monkeypatch)
         graphs = record_graphs(monkeypatch) if replayed else []
         algorithm, found = build(name), []
         if not hasattr(algorithm.gradients, "rows"):
@@ -205,9 +208,7 @@ def test_a_graph_replayed_on_other_parameters_and_rows_has_the_bits_of_operation
 def test_an_iteration_of_recorded_graphs_commits_the_bits_of_operations_one_by_one(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(captured, "laid_rows", lambda rows, device: ROWS)
-    without_passes_of_ppo(monkeypatch)
-    take_paths(monkeypatch, of_cuda=True)
+    compute_as_on_cuda(monkeypatch)
     compute_by_operations(monkeypatch)
     if not isinstance(build(name).gradients, gradients.StayingGradients):
         pytest.skip("nothing stays")
@@ -229,9 +230,7 @@ LEARNERS = {
 def test_a_learner_on_a_card_has_the_fingerprint_and_digests_of_the_controllers_recomputation(
     learner_of: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(captured, "laid_rows", lambda rows, device: ROWS)
-    without_passes_of_ppo(monkeypatch)
-    take_paths(monkeypatch, of_cuda=True)
+    compute_as_on_cuda(monkeypatch)
     monkeypatch.setattr(run_context, "visible", lambda: 1)
     monkeypatch.setattr("fullrank.wiring.training.device_of", lambda name, **_: name)
     monkeypatch.setattr(devices, "device_of", lambda name, **_: "cpu")

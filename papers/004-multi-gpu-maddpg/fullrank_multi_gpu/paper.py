@@ -122,8 +122,8 @@ def _phases(found: MultiGpuFindings) -> str:
             for play in ("play_s", "wide_play_s")
         ]
         rows.append([agents, *times, *rates, *(f"{value:.2f}" for value in values)])
-    rates = ["APS", "APS, wide"]
-    return table(["agents", "T_DC", "wide", "T_MU", *rates, "share", "bound", "bound, wide"], rows)
+    heads = ["agents", "T_DC", "wide", "T_MU", "APS", "APS, wide", "share", "bound", "bound, wide"]
+    return table(heads, rows)
 
 
 def aps(agents: int, batch: int, iteration_s: float) -> str:

@@ -147,8 +147,8 @@ class _Units(ABC):
 
     device: torch.device | None = None
 
-    def __init__(self, problem: Problem, gradients: Gradients, *, seed: int) -> None:
-        self._problem, self._gradients = problem, gradients
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
         target, sizes = problem.target, problem.unit_sizes
         self._sizes = sizes if target is None else target_sizes(target, sizes)
 
@@ -178,8 +178,8 @@ class _Here(_Units):
     """Units in host memory."""
 
     def __init__(self, problem: Problem, gradients: Gradients, *, seed: int) -> None:
-        super().__init__(problem, gradients, seed=seed)
-        self._report_of = reporter_of(problem, seed=seed)
+        super().__init__(problem)
+        self._gradients, self._report_of = gradients, reporter_of(problem, seed=seed)
 
     def sums(
         self, batch: Rows, units: tuple[UnitIndex, ...], targets: range, **call: Any
@@ -220,8 +220,8 @@ class _There(_Units):
     """Units that stay on a device, on CUDA with what is computed of them as graphs."""
 
     def __init__(self, problem: Problem, gradients: StayingGradients, *, seed: int) -> None:
-        super().__init__(problem, gradients, seed=seed)
-        self.device, self._staying = gradients.device, gradients
+        super().__init__(problem)
+        self.device, self._gradients = gradients.device, gradients
         self._together: FusedGradients | None = None
         if isinstance(gradients, FusedGradients) and problem.target is None:
             self._together = gradients
@@ -239,7 +239,7 @@ class _There(_Units):
         told, whole = self._told(units, targets), self._problem.target is None
         if self._together is not None:
             return self._together.together(batch, units, **call, then=told), {}
-        rows = _side_by_side(self._staying.rows(batch, units, **call), units, self._laid(units))
+        rows = _side_by_side(self._gradients.rows(batch, units, **call), units, self._laid(units))
         self._run(told, rows)
         if whole:
             return rows, {}

@@ -126,6 +126,18 @@ def train(rank: Rank) -> tuple[list[dict[int, bytes]], dict[str, bytes]]:
     return digests, {name: part.tobytes() for name, part in rank.state().items()}
 
 
+def check_commits(
+    outcomes: list[tuple[list[dict[int, bytes]], dict[str, bytes]]],
+    digests: list[dict[int, bytes]],
+    state: dict[str, bytes],
+) -> None:
+    """Check that ranks together have the digests and the final state of one process."""
+    for iteration, expected in enumerate(digests):
+        found = [shares[iteration] for shares, _ in outcomes]
+        assert {target: each for share in found for target, each in share.items()} == expected
+    assert {name: part for _, parts in outcomes for name, part in parts.items()} == state
+
+
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 @pytest.mark.parametrize("split", ["agents", "transitions"])
 @pytest.mark.parametrize(
@@ -144,10 +156,7 @@ def test_ranks_commit_the_bits_of_one_process_in_any_order_of_addition(
     make = partial(built, name, parts=parts, layers=layers)
     digests, state = alone(make)
     outcomes, _, _ = together(make, ranks, split, work=train)
-    for iteration, expected in enumerate(digests):
-        found = [shares[iteration] for shares, _ in outcomes]
-        assert {target: each for share in found for target, each in share.items()} == expected
-    assert {name: part for _, parts in outcomes for name, part in parts.items()} == state
+    check_commits(outcomes, digests, state)
 
 
 @pytest.mark.parametrize("split", ["agents", "transitions"])
@@ -157,10 +166,7 @@ def test_ranks_whose_units_stay_on_their_device_commit_the_bits_of_those_in_host
     digests, state = alone(built)
     take_paths(monkeypatch, of_cuda=True)
     outcomes, _, _ = together(built, 2, split, work=train)
-    for iteration, expected in enumerate(digests):
-        found = [shares[iteration] for shares, _ in outcomes]
-        assert {target: each for share in found for target, each in share.items()} == expected
-    assert {name: part for _, parts in outcomes for name, part in parts.items()} == state
+    check_commits(outcomes, digests, state)
 
 
 def test_whole_minibatches_are_divided_by_agents() -> None:
