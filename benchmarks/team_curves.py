@@ -65,7 +65,7 @@ class Arm:
     episodes: int = 200
     """Episodes of an evaluation."""
     goal: float = inf
-    """Win rate to be reached."""
+    """Win rate to be reached, or highest return that there is, with which a team ends."""
     shares: int = 0
     """Number of agents among which a return is divided; 0: win rates count."""
     sampled: bool = False
@@ -281,7 +281,7 @@ def between(values: Sequence[float]) -> str:
 
 
 def beside(arms: Mapping[str, Arm], teams: Mapping[str, Sequence[Team]]) -> bool:
-    """Print the best evaluation of each arm beside the published interval; return if all overlap.
+    """Print the best evaluation of each arm; return if all lie in the published intervals.
 
     The best one is that at which the mean over seeds is highest, as in [Papoudakis21], of those
     that all seeds have had.
@@ -293,6 +293,10 @@ def beside(arms: Mapping[str, Arm], teams: Mapping[str, Sequence[Team]]) -> bool
         if not own:
             continue
         curves = [{point.updates: point for point in team} for team in own]
+        for team, curve in zip(own, curves, strict=True):
+            if team[-1].value >= arms[name].goal:  # it cannot have a higher return later on
+                later = {updates for other in curves for updates in other} - curve.keys()
+                curve |= dict.fromkeys((at for at in later if at > team[-1].updates), team[-1])
         common = sorted(set.intersection(*map(set, curves)))
         values = np.array([[curve[updates].value for updates in common] for curve in curves])
         best = values[:, int(values.mean(axis=0).argmax())]
@@ -303,7 +307,7 @@ def beside(arms: Mapping[str, Arm], teams: Mapping[str, Sequence[Team]]) -> bool
             print(f"{row} | - | - |")
             continue
         low, high = known[0] - known[1], known[0] + known[1]
-        outside = max(low - result.high, result.low - high, 0.0)
+        outside = max(low - result.mean, result.mean - high, 0.0)
         within &= outside == 0.0
         print(f"{row} | {known[0]} ± {known[1]} | {outside:.2f} |")
     return within

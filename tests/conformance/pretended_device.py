@@ -56,6 +56,29 @@ _COMPUTING = [
 """Modules that choose a device; imported here, lest one be imported while another is patched."""
 
 
+class WithoutHost(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Refuses every operation that reads or writes host memory, as a capture does."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Compute an operation on tensors of the device."""
+        result = func(*args, **(kwargs or {}))
+        touched = tree_leaves((args, kwargs, result))
+        tensors = [leaf for leaf in touched if isinstance(leaf, torch.Tensor)]
+        reads = func in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.equal.default)
+        if reads or any(tensor.device.type == "cpu" for tensor in tensors):
+            raise RuntimeError(f"{func} visits the host")
+        return result
+
+
 class PretendedDevice(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Computes operations on the host's tensors, and checks all others.
 
@@ -87,10 +110,11 @@ class PretendedDevice(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._captures = False
 
     def _run(self, key: Any, compute: Any, *, draw: Any, check_cancelled: Any) -> None:
-        """Launch a computation and capture it; see ``Graphs.run``."""
+        """Launch a computation and capture it, away from the host; see ``Graphs.run``."""
         noise = draw().to(DEVICE)
         compute(noise.clone, check_cancelled)
-        self.capture(lambda: compute(noise.clone, check_cancelled))
+        with WithoutHost():
+            self.capture(lambda: compute(noise.clone, check_cancelled))
 
     def __torch_dispatch__(
         self,

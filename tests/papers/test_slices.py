@@ -35,7 +35,7 @@ SLICES: dict[str, dict[str, Any]] = {
     "dmcaf": {
         **{"maps": ("3m",), "trained": 2, "episodes": 16, "waits": 500},
         "learnt": {"3m": 900},  # beyond the warm-up of Qmix
-        **{"per_iteration": 600, "evaluated": 4},
+        **{"per_iteration": 600, "evaluated": 4, "iterations": 4},
     },
     "multi-gpu": {
         **{"hidden": 16, "agents": (2, 4), "batch": 16, "ranked_agents": (4, 6)},
