@@ -129,7 +129,13 @@ def test_a_killed_run_has_failed_also_if_another_process_gets_its_number() -> No
     assert (stopped.code, stopped.error) == (0, "")
 
 
-@pytest.mark.parametrize("early", [lambda: True, lambda: committed(RUNS / "four") >= 1])
+@pytest.mark.parametrize(
+    "early",
+    [
+        lambda: True,
+        pytest.param(lambda: committed(RUNS / "four") >= 1, marks=pytest.mark.thorough),
+    ],
+)
 def test_a_run_that_is_told_to_stop_before_its_first_iteration_is_pending(
     early: Callable[[], bool],
 ) -> None:

@@ -76,7 +76,13 @@ async def test_updates_over_a_collection_go_on_while_the_disk_takes_the_first(
 
 @pytest.mark.parametrize(
     ("name", "lag"),
-    [("small_ppo", 0), ("small_ppo", 1), ("mappo", 1), ("ippo", 0), ("coma", 1), ("pqn", 1)],
+    [
+        *(("small_ppo", 1), ("mappo", 1), ("ippo", 0), ("pqn", 1)),
+        *(
+            pytest.param(*each, marks=pytest.mark.thorough)
+            for each in (("small_ppo", 0), ("coma", 1))
+        ),
+    ],
 )
 async def test_learners_and_collectors_that_die_within_a_collection_change_no_bit(
     tmp_path: Path, name: str, lag: int

@@ -36,7 +36,10 @@ def learner_behind(cluster: Cluster, proxy: FaultProxy, *settings: str) -> Servi
     return cluster.attached(launch)
 
 
-@pytest.mark.parametrize("failure", ["cut", "answers do not pass", "half-open"])
+@pytest.mark.parametrize(
+    "failure",
+    ["cut", "answers do not pass", pytest.param("half-open", marks=pytest.mark.thorough)],
+)
 async def test_a_run_goes_on_when_replay_can_be_reached_again(tmp_path: Path, failure: str) -> None:
     async with FaultProxy(partial(resolve, ANYWHERE, tmp_path, "replay")) as proxy:
         settings = (*UNCODED, f"replay.listen={ANYWHERE}", f"replay.address={proxy.address}")
@@ -87,8 +90,12 @@ async def test_learners_beyond_the_tolerance_that_were_cut_off_take_part_again(
 
 @pytest.mark.parametrize(
     "failure",
-    [FaultProxy.strand, lambda proxy: proxy.throttle(1.0)],
-    ids=["half-open", "a byte a second"],
+    [
+        pytest.param(FaultProxy.strand, id="half-open"),
+        pytest.param(
+            lambda proxy: proxy.throttle(1.0), id="a byte a second", marks=pytest.mark.thorough
+        ),
+    ],
 )
 async def test_a_learner_whose_line_all_but_fails_holds_up_no_round_and_loses_its_index(
     tmp_path: Path, failure: Failure
