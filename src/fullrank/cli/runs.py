@@ -8,16 +8,16 @@ from pathlib import Path
 
 from fullrank.cli.say import say
 from fullrank.common.durable import replace_bytes, replace_text
-from fullrank.common.errors import FullrankError, RunDirectoryInUse
+from fullrank.common.errors import FullrankError, Malformed, RunDirectoryInUse
 from fullrank.common.registry import nearest
 from fullrank.common.text import plain
 from fullrank.config.elsewhere import read_run, require
-from fullrank.config.toml import read_config, to_toml
+from fullrank.config.toml import config_digest, read_config, to_toml
 from fullrank.config.tree import EnvironmentSettings, PluginSettings, RunConfig
 from fullrank.config.trust import check_trusted
 from fullrank.host.run_directory import is_address, lock_run
 from fullrank.replay.store import SUFFIX
-from fullrank.runs.identity import CONFIGURATION
+from fullrank.runs.identity import CONFIGURATION, IDENTITY, is_continued, read_identity
 
 RUNS = Path("runs")
 BEFORE = f"{CONFIGURATION}.before"
@@ -80,10 +80,18 @@ def runnable_config(directory: Path, trusted: Collection[str] | None) -> RunConf
 
     Raises:
         ConfigError: It names an environment of another package without the user's word.
+        Malformed: It is not the one by which the run's bits came about.
         FullrankError: It cannot be read.
     """
     config = read_config(directory)
     check_trusted(config.environment, origin=str(directory), trusted=trusted or ())
+    if os.path.lexists(directory / IDENTITY):  # else the run has not begun
+        facts, digest = read_identity(directory), config_digest(config)
+        if is_continued(facts) and facts.get("config_digest", digest) != digest:
+            raise Malformed(
+                f"{directory / CONFIGURATION} was changed: by {IDENTITY} the run has another "
+                "environment, algorithm, seed or collection; restore it from a copy"
+            )
     return config
 
 

@@ -1,5 +1,6 @@
 """``fullrank verify``: a run is recomputed as far as its journal and table reach."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -162,6 +163,10 @@ def test_what_cannot_be_recomputed_is_refused_in_one_line(
     refused(run, "holds no committed iteration")
     independent = [*TINY, *DARL1N, "algorithm.data=independent"]
     (run / "config.toml").write_text(to_toml(load(None, environ={}, overrides=independent).config))
+    refused(run, "config.toml was changed: by run.json the run has another environment")
+    facts = json.loads((run / "run.json").read_text())
+    del facts["config_digest"]
+    (run / "run.json").write_text(json.dumps(facts))
     refused(run, "its learners drew transitions of their own")
 
 
