@@ -69,33 +69,31 @@ AT_THE_END = (*("iteration.published:4",) * 2, "iteration.published:3", "journal
 WHILE_REPEATING = ("journal.synced:7", "iteration.repeated:2", "iteration.repeated:3")
 
 
-QMIX = (
-    "algorithm.name=qmix",
-    "algorithm.micro_batches=3",
-    "algorithm.batch_size=7",
-    "algorithm.target_every=5",
-    "environment.name=two_step_game",
-    "environment.agents=0",
-    "code.name=fractional",
+GAME = ("environment.name=two_step_game", "environment.agents=0")
+VALUES = (
+    *("algorithm.micro_batches=3", "algorithm.batch_size=7", "algorithm.target_every=5"),
+    *("code.name=fractional", *GAME),
 )
 """The target is a sum, and learners fetch their units' episodes."""
 
-IPPO = (
-    *("algorithm.name=ippo", "algorithm.micro_batches=2", "algorithm.batch_size=2"),
-    *("algorithm.epochs=3", "environment.name=two_step_game", "environment.agents=0"),
-)
+PASSES = ("algorithm.micro_batches=2", "algorithm.batch_size=2", "algorithm.epochs=3", *GAME)
 UPDATES = 3
-"""Its updates of each collection."""
-TEAMS = {"maddpg": (), "qmix": QMIX, "ippo": IPPO}
+"""Updates of each collection by which on-policy teams learn."""
+ONCE = ("algorithm.micro_batches=1", "algorithm.batch_size=2", "environment.copies=6", *GAME)
+ACTORS = ("algorithm.micro_batches=2", *GAME)
+TEAMS = {
+    **{"maddpg": (), "qmix": VALUES, "qplex": VALUES, "masac": ACTORS},
+    **{"ippo": PASSES, "mappo": PASSES, "pqn": PASSES, "coma": ONCE},
+}
 
-QMIX_POINTS = (
+VALUES_POINTS = (
     "transitions.appended:3",
     "row.arrived:2",  # one of two rows is enough
     "update.applied:2",
     "checkpoint.complete:1",
 )
 
-IPPO_POINTS = (
+PASSES_POINTS = (
     "transitions.played:1",
     "update.applied:2",
     "row.arrived:2",
@@ -121,7 +119,8 @@ class Services:
 
     def __init__(self, home: Path, team: str) -> None:
         self.home, self._references = home, dict[int, bytes]()
-        self._team, self.updates = TEAMS[team], UPDATES if team == "ippo" else 1
+        self._team = (f"algorithm.name={team}", *TEAMS[team])
+        self.updates = UPDATES if TEAMS[team] in (PASSES, ONCE) else 1
         self._addresses = [f"{name}.address={free_address()}" for name in ("controller", "replay")]
         self.replay = self.serve("replay", "--run-dir", str(home))
         self.learners = self.serve("learner", "--replicas", "4")
@@ -213,8 +212,16 @@ def services(
                 *(AT_THE_END, WHILE_REPEATING),
             )
         ),
-        ("qmix", QMIX_POINTS, 1),
-        ("ippo", IPPO_POINTS, 0),
+        ("qmix", VALUES_POINTS, 1),
+        ("ippo", PASSES_POINTS, 0),
+        *(
+            pytest.param(team, points, lag, marks=pytest.mark.thorough)
+            for points, lag, teams in (
+                (VALUES_POINTS, 1, ("qplex", "masac")),
+                (PASSES_POINTS, 0, ("mappo", "pqn", "coma")),
+            )
+            for team in teams
+        ),
     ],
     indirect=["services"],
     ids=lambda value: value[-1] if isinstance(value, tuple) else str(value),
