@@ -22,7 +22,6 @@ from fullrank.algorithms.on_policy_learner import OnPolicy
 from fullrank.algorithms.policies import over_episodes, policy_outputs
 from fullrank.algorithms.updates import Entries, Statistics
 from fullrank.common.errors import ConfigError
-from fullrank.environments import Discrete
 
 ENTRIES = Entries(("policy_loss", "value_loss", "entropy"), marking="value_loss")
 
@@ -49,9 +48,7 @@ class IA2C(OnPolicy):
 
     def networks(self, environment: EnvironmentSpec, agent: int) -> Mapping[str, nn.Module]:
         """The policy and the value of an agent's group."""
-        spec, own = environment.agents[agent], self.group_of(environment, agent)
-        if not isinstance(spec.action, Discrete):
-            raise ConfigError(f"{spec.name} has {spec.action.kind}, and ia2c takes discrete ones")
+        own = self.group_of(environment, agent)
         seen = own.width(own.observation)
         return {"policy": mlp(seen, self.hidden, own.actions), "value": mlp(seen, self.hidden, 1)}
 

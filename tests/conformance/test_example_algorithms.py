@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -22,7 +23,7 @@ from fullrank.common.errors import ConfigError
 from fullrank.config import load
 from fullrank.conformance import AlgorithmLaws
 from fullrank.conformance.subjects import Subject
-from fullrank.environments import AgentSpec, MultiDiscrete
+from fullrank.environments import AgentSpec, Discrete, MultiDiscrete
 from fullrank.replay.episodes import episodes_in
 
 from .algorithm_cases import FEW_CODES
@@ -130,11 +131,17 @@ def test_matd3_records_losses_and_values_by_cleanrl_s_names_also_between_its_pol
     assert losses.get("policy", told["actor_loss"]) == told["actor_loss"]
 
 
-def test_ia2c_says_which_actions_it_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ia2c_says_which_actions_it_refuses_and_that_it_does_not_export(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     imported("ia2c", monkeypatch)
     hand = AgentSpec(name="hand", observation_size=3, action=MultiDiscrete((2, 3)))
-    with pytest.raises(ConfigError, match=r"^hand has several actions at once, and ia2c takes"):
+    with pytest.raises(ConfigError, match=r"^hand has several actions at once, and IA2C learns"):
         algorithms.build("ia2c").problem(EnvironmentSpec(agents=(hand,)))
+    spec = EnvironmentSpec(agents=(replace(hand, action=Discrete(2)),))
+    actor = algorithms.build("ia2c", hidden=4).make(spec, seed=0, device="cpu").actor
+    with pytest.raises(ConfigError, match="perceptrons with ReLU between their layers"):
+        actor.policy(0)
 
 
 @pytest.mark.integration

@@ -117,6 +117,16 @@ class MisjudgingValues(QMIX):
         return replace(QMIX.problem(self, environment), prepared_by=())
 
 
+@register("counting")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counting(IPPO):
+    """Records a mean over the steps of a micro-batch as its share."""
+
+    def losses(self, own: Any, nets: Any, steps: Any, whole: Any) -> Any:
+        losses, statistics = IPPO.losses(self, own, nets, steps, whole)
+        return losses, {**statistics, "entropy": 0.0 * statistics["entropy"] + 1.0}
+
+
 DRAWING, READING = (Subject(name, {"hidden_layers": 1}) for name in ("drawing", "reading"))
 
 
@@ -167,6 +177,13 @@ def test_means_over_a_micro_batch_in_place_of_the_minibatch_are_found(subject: S
     with pytest.raises(AssertionError, match="divide by counts of the whole minibatch"):
         algorithm_laws(subject.name)().test_micro_batches_add_up_to_the_update_of_the_minibatch(
             subject
+        )
+
+
+def test_a_statistic_that_is_no_share_of_the_minibatch_is_named() -> None:
+    with pytest.raises(AssertionError, match="the statistic 'entropy' depends on the number of"):
+        algorithm_laws("counting")().test_micro_batches_add_up_to_the_update_of_the_minibatch(
+            Subject("counting")
         )
 
 

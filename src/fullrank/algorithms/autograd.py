@@ -1,6 +1,7 @@
 """Gradients and actors for arbitrary modules, by autograd of an algorithm's losses."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import isnan
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,7 +12,7 @@ from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.problem import Problem
 from fullrank.algorithms.transitions import Draws
 from fullrank.algorithms.updates import Statistics
-from fullrank.common.errors import ConfigError
+from fullrank.common.errors import ConfigError, Unsound
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.environments.base import AgentSpec
 from fullrank.networks.fused import kernels
@@ -100,10 +101,18 @@ class AutogradGradients:
             yield unit, update
 
     def _update(self, agents: tuple[int, ...], batch: Any, draws: Draws) -> FloatArray:
-        """Compute [gradient of each network's loss], clipped variable by variable, and seal it."""
+        """Compute [gradient of each network's loss], clipped variable by variable, and seal it.
+
+        Raises:
+            Unsound: A statistic is not a number, though the gradient is finite.
+        """
         losses, statistics = self._losses(agents, self._nets, batch, draws)
-        update = gradient_of(losses, self._nets, agents, clip_norm=self._clip_norm)
-        return self._seal(update.cpu().numpy(), statistics, batch, agents)
+        gradient = gradient_of(losses, self._nets, agents, clip_norm=self._clip_norm).cpu().numpy()
+        for name, share in statistics.items():
+            number = share.item() if isinstance(share, Tensor) else share
+            if isnan(number) and np.isfinite(gradient).all():
+                raise Unsound(f"losses return nan as the statistic {name!r}; record a number")
+        return self._seal(gradient, statistics, batch, agents)
 
     def fingerprint(self) -> str:
         """Return the numeric identity of this process."""

@@ -6,7 +6,7 @@ laid into few numbers of rows, which depend on the unit alone; rows of padding a
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from functools import cache, partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from fullrank.algorithms.action_values import ActionValues
     from fullrank.algorithms.ppo import PPO
 
-FACTS = tuple(each.name for each in fields(WholeMinibatch) if each.name != "scale")
+FACTS = tuple(each.name for each in fields(WholeMinibatch) if each.default is MISSING)
 """Names of the facts of a whole minibatch."""
 
 LEAST_ROWS = 16

@@ -39,7 +39,6 @@ from fullrank.algorithms.policies import over_episodes, policy_of, policy_output
 from fullrank.algorithms.updates import Entries, Statistics
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray
-from fullrank.environments.base import Discrete
 from fullrank.networks.fused import kernels
 from fullrank.networks.images import Model, Seeing, image_of, kept, name_recurrent
 from fullrank.networks.modules import perceptron
@@ -91,18 +90,8 @@ class COMA(OnPolicy):
         return viewers(OnPolicy.members(self, environment), image, features=self.hidden)
 
     def networks(self, environment: EnvironmentSpec, agent: int) -> Mapping[str, nn.Module]:
-        """Build the policy and the critic of an agent's group; the policy has the encoder.
-
-        Raises:
-            ConfigError: The agent's actions are continuous, or several choices at once.
-        """
-        spec, own = environment.agents[agent], self.group_of(environment, agent)
-        if not isinstance(spec.action, Discrete):
-            raise ConfigError(
-                f"{spec.name} has {spec.action.kind}, and coma compares an action with all others; "
-                "use mappo"
-            )
-        layout = self.layout(environment)
+        """Build the policy and the critic of an agent's group; the policy has the encoder."""
+        own, layout = self.group_of(environment, agent), self.layout(environment)
         state: int = layout.state.stop - layout.state.start
         if own.image is not None:
             state = layout.agents * own.observation

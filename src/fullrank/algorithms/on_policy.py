@@ -45,6 +45,8 @@ Number: TypeAlias = float | Tensor
 LEAST = 1e-8
 """Term added to deviations by which advantages and values are divided."""
 
+NOBODY = torch.zeros(0)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMembers:
@@ -194,6 +196,21 @@ class Steps:
         """Global state, shape (rows, S)."""
         return self._tensor(self._layout.state)
 
+    def state_counts(self, whole: "WholeMinibatch") -> tuple[Tensor, Tensor]:
+        """Return where entries of the state count, and how often in the whole minibatch.
+
+        Those of a joint observation count where their agent had a choice, others always.
+
+        Returns:
+            1 where they count, else 0, shape (rows, S), and numbers, shape (S,); or one for all.
+        """
+        if self._layout.state_size:
+            return torch.ones_like(self.acts[:, :1]), torch.tensor([whole.rows], dtype=torch.float)
+        sizes = torch.tensor(self._layout.observation_sizes)
+        return self.acts.repeat_interleave(sizes.to(self.acts.device), 1), (
+            whole.choices.repeat_interleave(sizes)
+        )
+
     def seeing(self, observation: Tensor, state: Tensor) -> "Steps":
         """Return these steps with other observations, shape (rows, n, F), and states."""
         steps = copy(self)
@@ -262,10 +279,8 @@ def averaged_columns(
 class WholeMinibatch:
     """Facts of the whole minibatch about one group of agents."""
 
-    seen: int
-    """Number of the group's observations: steps of all episodes, times its agents."""
     count: Number
-    """Number of them in which the agent earns, the group's steps, at least 1."""
+    """Number of the group's steps in which the agent earns, at least 1."""
     acted: Number
     """Number of steps in which the agent had a choice, at least 1."""
     mean: Number
@@ -280,6 +295,10 @@ class WholeMinibatch:
     """Standard deviation of R over all steps."""
     scale: tuple[Number, Number] | None = None
     """Mean and deviation of what a value is to be after the minibatch; None: of the parameters."""
+    rows: int = 0
+    """Steps of all episodes."""
+    choices: Tensor = NOBODY
+    """Number of them in which each agent of the run had a choice, shape (n,)."""
 
     def shares(self, earns: Tensor, missed: Tensor) -> Statistics:
         """Return a unit's share of what tells of R.
@@ -299,7 +318,8 @@ class WholeMinibatch:
     def of_steps(steps: Steps, agents: tuple[int, ...]) -> "WholeMinibatch":
         """Compute the facts of the steps of some agents."""
         columns = steps.derived["advantage"], steps.derived["value"], steps.acts, steps.earns
-        return WholeMinibatch.of(*(each[:, list(agents)] for each in columns))
+        found = WholeMinibatch.of(*(each[:, list(agents)] for each in columns))
+        return replace(found, rows=len(steps.acts), choices=steps.acts.sum(0).cpu())
 
     @staticmethod
     def of(advantages: Tensor, values: Tensor, acts: Tensor, earns: Tensor) -> "WholeMinibatch":
@@ -310,7 +330,6 @@ class WholeMinibatch:
         returns = paid + value[earns.cpu().numpy() > 0]
         paid, returns = (part if part.size else np.zeros(1) for part in (paid, returns))
         return WholeMinibatch(
-            seen=advantage.size,
             count=paid.size,
             acted=max(1.0, float(chosen.size)),
             mean=float(chosen.mean()) if chosen.size else 0.0,

@@ -114,6 +114,8 @@ class OnPolicy(ABC):
     """Roles of the networks beside the policy from which ``prepare`` derives columns."""
     derived: ClassVar[tuple[str, ...]] = ("value", "advantage")
     """Names of the columns that are derived, of an entry for each agent."""
+    vectors: ClassVar[bool] = False
+    """Losses read actions that are vectors, continuous or several choices at once."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -176,8 +178,15 @@ class OnPolicy(ABC):
         """Return the members of each group.
 
         Raises:
-            ConfigError: Actions of a group are of several kinds, or groups are not of all agents.
+            ConfigError: Actions of a group are of several kinds, or vectors of which the losses
+                know nothing, or groups are not of all agents.
         """
+        for spec in environment.agents:
+            if not (self.vectors or isinstance(spec.action, Discrete)):
+                raise ConfigError(
+                    f"{spec.name} has {spec.action.kind}, and {type(self).__name__} learns single "
+                    "discrete actions; use mappo or ippo"
+                )
         return tuple(
             members_of(environment.agents, agents, identity=self.identity)
             for agents in groups_of(self.share, environment.agents)

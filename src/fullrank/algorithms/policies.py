@@ -31,6 +31,9 @@ from fullrank.networks.modules import layers_of
 from fullrank.networks.normalised import Normalising
 from fullrank.networks.value_networks import RecurrentAgent
 
+NORMALISED = [nn.Linear, nn.LayerNorm, nn.ReLU] * 2 + [nn.Linear]
+"""Layers of the one other network than perceptrons and those with memory that is exported."""
+
 FIRST_WEIGHTS = 0.01
 """Factor of the last weights at the start, by which all actions are about as likely."""
 
@@ -286,8 +289,13 @@ class PolicyActor:
                 last_action=False,
                 image=image,
             )
-        plain = layers_of(network)
-        layers = plain or [part for part in network.children() if isinstance(part, nn.Linear)]
+        plain, parts = layers_of(network), [*network.children()]
+        if plain is None and [type(part) for part in parts] != NORMALISED:
+            raise ConfigError(
+                "policies are exported that are perceptrons with ReLU between their layers; use "
+                "the checkpoint"
+            )
+        layers = plain or [part for part in parts if isinstance(part, nn.Linear)]
         if own.box is not None and (plain is None or image is not None):
             raise ConfigError(
                 "policies of normalised layers, and of images, are exported where actions are "

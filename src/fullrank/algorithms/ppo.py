@@ -109,6 +109,7 @@ class PPO(OnPolicy):
     read: ClassVar[tuple[str, ...]] = ("policy", "value", "scale")
     prepared_by: ClassVar[tuple[str, ...]] = ("value", "scale")
     derived: ClassVar[tuple[str, ...]] = ("log_prob", *OnPolicy.derived)
+    vectors: ClassVar[bool] = True
     joint: ClassVar[bool] = False
     """True if a value sees the state."""
 
@@ -167,14 +168,19 @@ class PPO(OnPolicy):
     def moments(
         self, own: GroupMembers, nets: Networks, steps: Steps, whole: WholeMinibatch
     ) -> Mapping[str, FloatArray]:
-        """Return a unit's share of the moments of observations, and of states."""
+        """Return a unit's share of the moments of observations, and of states.
+
+        Observations count where their agent had a choice: of one that is out of the game, zeros
+        are left.
+        """
         agents, found = list(own.agents), dict[str, FloatArray]()
         policy, value = nets.policy[agents[0]], nets.value[agents[0]]
         if isinstance(policy, Normalising):
             shown = steps.observation[:, agents, : own.observation]
-            found["policy"] = policy.moments(shown, whole.seen)
+            found["policy"] = policy.moments(shown, steps.acts[:, agents, None], float(whole.acted))
         if isinstance(value, Normalising):
-            found["value"] = value.moments(steps.state, whole.seen // len(agents))
+            counted, counts = steps.state_counts(whole)
+            found["value"] = value.moments(steps.state, counted, counts.numpy())
         return found
 
     def losses(

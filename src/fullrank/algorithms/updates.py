@@ -36,6 +36,9 @@ CLAMPED = "clamped"
 """Begins the names of gradients that were clamped to the range of exact sums, and of statistics of
 which a share may have been."""
 
+STATED = ("grad_norm", "learning_rate")
+"""Statistics that optimisers add to those of an algorithm."""
+
 LARGEST = 2.0**11
 """Entries of a mean gradient up to which sums are exact by every code, if the exponent is 0."""
 
@@ -57,6 +60,14 @@ class Entries:
     def size(self) -> int:
         """Return the number of entries."""
         return 2 * len(self.names)
+
+    def __post_init__(self) -> None:
+        taken = {*STATED, CLAMPED} & {name.partition("/")[0] for name in self.names}
+        if taken:
+            raise ConfigError(
+                f"statistics() declares {' and '.join(sorted(taken))}, which the optimiser records "
+                "of every algorithm; choose another name"
+            )
 
     def of(self, statistics: Statistics) -> FloatArray:
         """Encode a unit's share of the statistics.

@@ -95,7 +95,7 @@ def _facts(
         "masks": spec.masked,
         "forbidden": {"actions": _forbidden(seen), "of": sum(a.acted for a in seen.agents)},
         "sides": sides_of(spec.agents),
-        "rewards": "shared" if shared or seen.payment.alike else _payment(seen),
+        "rewards": "shared" if shared else _payment(seen),
         "deterministic": not seen.differs,
         "difference": seen.differs,
         "seeds_differ": seen.seeded,
@@ -121,6 +121,8 @@ def _forbidden(seen: EnvironmentSurvey) -> int:
 def _payment(seen: EnvironmentSurvey) -> str:
     if seen.payment.cancels:
         return "zero-sum"
+    if seen.payment.alike:
+        return "alike, of which a team learns the sum"
     return "by agent" if any(any(agent.rewards) for agent in seen.agents) else "all zero"
 
 

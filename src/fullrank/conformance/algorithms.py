@@ -26,6 +26,7 @@ from fullrank.conformance.subjects import (
     differing,
     draws,
     random_updates,
+    recorded,
     same,
     sections_of,
     state_of,
@@ -199,6 +200,14 @@ class AlgorithmLaws:
                 "the sum of the micro-batches depends on their number: divide by counts of the "
                 "whole minibatch (`whole.count`, `whole.acted`, `batch.steps`, `batch.weight`), "
                 "not by those of the unit"
+            )
+        expected, told = (recorded(each, rows) for each in (few, many))
+        for name in expected.keys() & told.keys():
+            if max(abs(expected[name]), abs(told[name])) > 2**20:
+                continue  # shares may have been clamped
+            assert told[name] == pytest.approx(expected[name], rel=1e-3, abs=1e-4), (
+                f"the statistic {name!r} depends on the number of micro-batches: return the unit's "
+                "share of it, divided as losses are"
             )
 
     def test_sections_are_numbered_and_sized_as_their_views(self, subject: Subject) -> None:

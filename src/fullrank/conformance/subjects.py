@@ -34,6 +34,7 @@ from fullrank.local import LocalRun
 from fullrank.networks.parameters import EXPONENT
 from fullrank.replay.episodes import NO_ACTION
 from fullrank.replay.layout import Layout
+from fullrank.training.centralised import Centralised
 
 WORLD = "food_collection"
 """Environment of algorithms whose learners collect."""
@@ -254,6 +255,12 @@ def sums(algorithm: Algorithm, rows: FloatArray) -> Iterator[tuple[NDArray[np.fl
         if isinstance(algorithm.optimiser, SumOptimiser):  # its sums may hold moments, too
             whole = algorithm.optimiser.gradient(number, torch.from_numpy(whole)).numpy()
         yield whole, unclamped
+
+
+def recorded(algorithm: Algorithm, rows: FloatArray) -> Mapping[str, float]:
+    """Return what the optimiser records of an update from these rows."""
+    central = Centralised(algorithm.problem, algorithm.gradients, seed=0)
+    return algorithm.optimiser.step(central.compute(rows, iteration=5).updates)
 
 
 def companies(count: int, *, seed: int) -> Iterator[list[UnitIndex]]:

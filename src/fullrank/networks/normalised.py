@@ -58,17 +58,20 @@ class Normalising(nn.Module):
         scaled: Tensor = ((own - mean) / deviation).clamp(-FARTHEST, FARTHEST)
         return scaled
 
-    def moments(self, inputs: Tensor, count: int) -> FloatArray:
+    def moments(self, inputs: Tensor, counted: Tensor, counts: Array | float) -> FloatArray:
         """Return the entries of a unit's share of both moments about the present mean.
 
         Args:
             inputs: The first inputs of the unit's steps, shape (..., size).
-            count: Number of them in the minibatch.
+            counted: 1 where they count, else 0, shape (..., 1 or size).
+            counts: Number of those that count in the minibatch, of all or of each input.
         """
         size = self.averages.shape[1]
         mean = self.averages.detach()[1].cpu().numpy().astype(np.float64)
-        away = inputs.reshape(-1, size).cpu().numpy().astype(np.float64) - mean
-        shares = np.concatenate([away.sum(0), np.square(away).sum(0)]) / count
+        away = (inputs.cpu().numpy().astype(np.float64) - mean) * counted.cpu().numpy()
+        away = away.reshape(-1, size)
+        shares = np.stack([away.sum(0), np.square(away).sum(0)]) / np.maximum(counts, 1.0)
+        shares = shares.ravel()
         entries = encoded(shares)
         entries[: 2 * size : 2][shares[size:] >= LIMIT * COARSE] = LIMIT
         return entries

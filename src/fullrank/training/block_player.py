@@ -1,17 +1,18 @@
 """Player of blocks: one whole episode in each copy, keyed, with the parameters of one version."""
 
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from blake3 import blake3
 
 from fullrank.algorithms import Algorithm
 from fullrank.algorithms.base import layout_of
-from fullrank.algorithms.roles import ACTING, Annealed
+from fullrank.algorithms.roles import ACTING, Annealed, Memory, Player
 from fullrank.common.errors import EnvironmentFailed, FullrankError
 from fullrank.common.seeding import derive
 from fullrank.common.types import FloatArray
@@ -30,6 +31,8 @@ from fullrank.training.whole_episodes import (
     TransitionRound,
     WholeEpisodes,
 )
+
+log = logging.getLogger(__name__)
 
 BLOCK_STEPS = 2**32
 """Exploration steps of block b are numbered from b times this, which keys it apart."""
@@ -96,6 +99,28 @@ def published(algorithm: Algorithm, version: int) -> Publication:
     return Publication(version=version, sections=sections)
 
 
+class _PlayerRaised(Exception):
+    """An algorithm's player raised: no fault of the environment."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+class _Guarded:
+    """A player whose errors are told from those of the environment."""
+
+    def __init__(self, player: Player) -> None:
+        self._player = player
+        self.memory, self.act_greedily = player.memory, player.act_greedily
+
+    def act(self, *inputs: Any, **named: Any) -> tuple[FloatArray, Memory]:
+        """Return exploring joint actions; see ``Player.act``."""
+        try:
+            return self._player.act(*inputs, **named)
+        except Exception as error:
+            raise _PlayerRaised(error) from error
+
+
 class BlockPlayer:
     """Plays any block of a run, with parameters of its own.
 
@@ -149,7 +174,7 @@ class BlockPlayer:
 
         Raises:
             EnvironmentFailed: The environment raised, or returned arrays of other shapes or values
-                that are not finite; the next block has another instance.
+                that are not finite; the next block has another instance. Or the algorithm raised.
         """
         copies = self._plan.copies_of(key.block)
         seeds = [derive(self._seed, "episode", copy, key.iteration) for copy in copies]
@@ -167,15 +192,21 @@ class BlockPlayer:
                 round_.play(seeds, iteration=key.iteration, first_step=first)
             else:
                 processes = self._started(len(copies), self._start_copy)
-                round_ = ReadyFirst(processes, self._algorithm.actor, self._round)
+                round_ = ReadyFirst(processes, _Guarded(actor), self._round)
                 round_.play(seeds, copies=copies, iteration=key.iteration, first_step=first)
             played = PlayedBlock(round_.rows, round_.outcomes)
-            self._derive(played.rows)
+            try:
+                self._derive(played.rows)
+            except Exception as error:
+                raise _PlayerRaised(error) from error
             check_rows(played.rows, self._algorithm.problem.layout, what="its episodes")
         except Exception as error:
             self.close()
             steps = 0 if round_ is None else round_.steps
             what = str(error) if isinstance(error, FullrankError) else repr(error)
+            if isinstance(error, _PlayerRaised):
+                log.error("the algorithm raised while it played", exc_info=error.error)
+                what = f"the algorithm raised {error.error!r}"
             raise EnvironmentFailed(f"{self.name(key)}, step {steps}: {what}") from error
         return played
 
@@ -210,7 +241,7 @@ class BlockPlayer:
         return self._processes[:copies]
 
     def _round(self, environment: Environment) -> WholeEpisodes:
-        problem, actor = self._algorithm.problem, self._algorithm.actor
+        problem, actor = self._algorithm.problem, _Guarded(self._algorithm.actor)
         if problem.episodes is not None:
             return EpisodeRound(environment, actor, problem.episodes, self._scale)
         layout = layout_of(environment.agents, masked=problem.masked)

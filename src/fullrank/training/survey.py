@@ -76,7 +76,10 @@ def several_teams(agents: Sequence[AgentSpec], payment: Payment | None) -> str:
         payment: Their rewards in random play; None where the sides are the environment's word.
     """
     sides, learns = sides_of(agents), "one team learns from the sum of all rewards"
-    remedy = "use maddpg, mfac or ippo, in which each agent learns from its own"
+    remedy = (
+        "use maddpg, mfac, masac, isac or ippo, in which each agent learns from its own, or set "
+        "algorithm.reward = 'own' where the algorithm has it"
+    )
     if payment is not None and payment.cancels:
         names = ", ".join(agent.name for agent in agents)
         return f"{learns}, and those of {names} cancel in every step of random play; {remedy}"

@@ -11,7 +11,9 @@ from fullrank.algorithms.base import register
 from fullrank.algorithms.groups import Sharing
 from fullrank.algorithms.maddpg import MADDPG
 from fullrank.algorithms.qmix import QMIX
-from fullrank.common.errors import ConfigError
+from fullrank.algorithms.transitions import Draws, Transitions
+from fullrank.algorithms.updates import Entries
+from fullrank.common.errors import ConfigError, Unsound
 from fullrank.environments import AgentSpec, Discrete
 from fullrank.networks.value_networks import GroupedAgents, RecurrentAgent
 
@@ -36,6 +38,16 @@ class Undeclared(MADDPG):
     def statistics(self) -> tuple[str, ...]:
         """Return the name of one of them."""
         return ("critic_loss",)
+
+
+@register("unknown")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unknown(MADDPG):
+    """An algorithm that divides a statistic by zero."""
+
+    def losses(self, agent: int, nets: Any, batch: Transitions, draws: Draws) -> Any:
+        losses, statistics = MADDPG.losses(self, agent, nets, batch, draws)
+        return losses, {**statistics, "critic_loss": float("nan")}
 
 
 def problem(share: Sharing, **settings: Any) -> Problem:
@@ -92,6 +104,18 @@ def test_statistics_that_are_not_declared_are_named() -> None:
         "losses return the statistics ['actor_loss', 'critic_loss', 'q_taken_mean'], and "
         "statistics() declares ['critic_loss']: declare those that are returned"
     )
+
+
+def test_names_that_optimisers_record_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"declares grad_norm, which the optimiser records"):
+        Entries(("loss", "grad_norm/0"))
+
+
+def test_a_statistic_that_is_no_number_beside_a_gradient_that_is_ends_the_run() -> None:
+    gradients = Unknown(batch_size=4).make(ENVIRONMENT, seed=0, device="cpu").gradients
+    rows = torch.zeros(4, ENVIRONMENT.layout.row_size).numpy()
+    with pytest.raises(Unsound, match="losses return nan as the statistic 'critic_loss'"):
+        list(gradients.compute(rows, [0], iteration=0))
 
 
 def test_each_agent_of_a_team_has_the_values_of_its_groups_network() -> None:

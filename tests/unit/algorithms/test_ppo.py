@@ -19,7 +19,7 @@ from fullrank.algorithms.groups import Networks
 from fullrank.algorithms.ippo import IPPO
 from fullrank.algorithms.likelihoods import clipped_gaussian
 from fullrank.algorithms.mappo import MAPPO
-from fullrank.algorithms.on_policy import ENTRIES, LEAST, ValueScale
+from fullrank.algorithms.on_policy import ENTRIES, LEAST, Steps, ValueScale, WholeMinibatch
 from fullrank.algorithms.ppo import PPO
 from fullrank.algorithms.roles import Divided
 from fullrank.algorithms.trajectories import SCALE
@@ -71,12 +71,14 @@ LEARNERS: dict[str, PPO] = {
 }
 
 
-def played(learner: PPO, *, seed: int = 3) -> FloatArray:
+def played(
+    learner: PPO, *, seed: int = 3, environment: EnvironmentSpec = ENVIRONMENT
+) -> FloatArray:
     """Random episodes of agents that sometimes cannot act or are out of the game.
 
     Derived columns are random.
     """
-    layout, generator = learner.layout(ENVIRONMENT), np.random.default_rng(seed)
+    layout, generator = learner.layout(environment), np.random.default_rng(seed)
     rows = layout.synthetic(generator, 7)
     starts = np.cumsum((0, *layout.action_sizes[:-1])) + layout.available.start
     offered = generator.random((len(rows), sum(layout.action_sizes))) < 0.6
@@ -293,17 +295,33 @@ def test_moments_of_observations_at_the_bound_of_an_entry_are_no_clamped_gradien
         assert not ENTRIES.clamped_units(statistics)
 
 
-def test_moments_of_observations_are_those_of_all_steps_also_where_an_agent_is_out() -> None:
-    learner = replace(LEARNERS["ippo"], normalise_observations=True)
-    algorithm, rows = learner.make(ENVIRONMENT, seed=1, device="cpu"), played(learner)
-    stays = rows.copy()
-    stays[:, learner.layout(ENVIRONMENT).earns] = 1.0
-    (_, one), (_, other) = (
-        next(algorithm.gradients.compute(each, [0], iteration=0)) for each in (rows, stays)
-    )
-    moments = slice(4 * 7)
-    assert one[moments].any()
-    np.testing.assert_array_equal(one[moments], other[moments])
+@pytest.mark.parametrize("state_size", [0, 6])
+@pytest.mark.parametrize("name", ["ippo", "mappo"])
+def test_moments_are_those_of_what_agents_observe_that_have_a_choice(
+    name: str, state_size: int
+) -> None:
+    """What is left of an agent that is out of the game moves no averages."""
+    learner = replace(LEARNERS[name], normalise_observations=True)
+    environment = replace(ENVIRONMENT, state_size=state_size)
+    algorithm, layout = learner.make(environment, seed=1, device="cpu"), learner.layout(environment)
+    rows = played(learner, environment=environment)
+    steps = Steps([rows], layout, device=torch.device("cpu"))
+    other, seen = rows.copy(), np.cumsum((0, *layout.observation_sizes))
+    for agent, idle in enumerate(steps.acts.numpy().T == 0.0):
+        assert 0 < idle.sum() < len(rows)
+        other[idle, seen[agent] : seen[agent + 1]] = 100.0
+    groups = [own.agents for own in learner.members(environment)]
+    nets = Networks(partial(learner.networks, environment), tuple(groups), algorithm.parameters)
+    for own in learner.members(environment):
+        found = []
+        for each in (rows, other):
+            steps = Steps([each], layout, device=torch.device("cpu"))
+            whole = WholeMinibatch.of_steps(steps, own.agents)
+            found.append(learner.moments(own, nets, steps, whole))
+        assert {*found[0]} == ({"policy", "value"} if name == "mappo" else {"policy"})
+        for role, entries in found[0].items():
+            assert entries.any()
+            np.testing.assert_array_equal(entries, found[1][role])
 
 
 HAND_WRITTEN = [name for name in LEARNERS if "memory" not in name and "normalised" not in name]

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from fullrank.networks.fused.gradients import COARSE
 from fullrank.networks.normalised import Normalising
 
+ONE = torch.ones(1)
 LARGE = 2.0**12
 """A half of the root of the largest second moment."""
 
@@ -15,7 +16,7 @@ LARGE = 2.0**12
 def moved(*inputs: Tensor) -> Tensor:
     """Averages of inputs, each part a unit's, after an update."""
     network, count = Normalising(inputs[0].shape[-1], nn.Identity()), sum(map(len, inputs))
-    entries = np.stack([network.moments(own, count) for own in inputs]).sum(axis=0)
+    entries = np.stack([network.moments(own, ONE, count) for own in inputs]).sum(axis=0)
     averages = network.averages.detach().numpy().reshape(-1)
     return torch.from_numpy(Normalising.moved(averages, entries)).reshape(4, -1)
 

@@ -7,6 +7,7 @@ import pytest
 
 from fullrank.algorithms import Algorithm, EnvironmentSpec
 from fullrank.algorithms.qmix import QMIX
+from fullrank.algorithms.trajectories import ValueActor
 from fullrank.common.errors import CheckpointUnusable, EnvironmentFailed
 from fullrank.common.types import BoolArray, FloatArray
 from fullrank.environments import AgentSpec, Discrete, Step
@@ -125,6 +126,18 @@ def test_a_whole_episode_that_does_not_end_is_refused(monkeypatch: pytest.Monkey
         EnvironmentFailed, match="whole has had 4 steps and has not ended; give the environment a"
     ):
         collection(9).collect(0)
+
+
+def test_an_error_of_the_algorithm_is_no_fault_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def act(*_: object, **__: object) -> None:
+        raise KeyError("values")
+
+    monkeypatch.setattr(ValueActor, "act", act)
+    with pytest.raises(EnvironmentFailed, match=r"step 0: the algorithm raised KeyError\('val"):
+        collection(5).collect(0)
+    assert "raise KeyError" in caplog.text
 
 
 def test_each_copy_plays_one_whole_episode() -> None:
