@@ -5,8 +5,10 @@ has capacity, by the longest append: an append never overwrites readable rows, s
 its own log. A cursor is written before and after each sync, alternately in its two places; a row is
 valid if its checksum, which covers its position, matches.
 
-The file is written by system calls, which report a full disk, and read through a mapping, in huge
-pages if the file system has them, because minibatches access it at random.
+The file is written by system calls, which report a full disk, and rows are read through a mapping,
+in huge pages if the file system has them, because minibatches access them at random. What may never
+have been written is read by system calls: on a tmpfs reading a hole through a mapping takes room,
+and ends the process where there is none.
 """
 
 import mmap
@@ -15,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from secrets import token_bytes
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,8 +46,8 @@ from fullrank.replay.limits import rows_per_append
 
 _POPULATE_READ = 22
 """MADV_POPULATE_READ of Linux 5.14, for which Python has no name."""
-_AT_ONCE = 2**16
-"""Rows checked at a time."""
+_AT_ONCE_BYTES = 16 * 2**20
+"""Rows checked at a time, bytes."""
 
 
 class RingFile:
@@ -75,7 +77,7 @@ class RingFile:
         self._file = path.open("r+b", buffering=0)
         self._mapping = mapping = Mapping(path, self._file.fileno())
         self.capacity, self._layout = mapping.capacity, mapping.layout
-        self.rows, self._checks = mapping.rows, mapping.checks
+        self.rows = mapping.rows
         self.instance = token_bytes(INSTANCE_BYTES)
         self._write(self.instance, INSTANCE_AT)
         self._number, self.tail, self.head, self._synced = read_cursor(path, mapping.content)
@@ -142,7 +144,7 @@ class RingFile:
         parts = [
             (held, ~expected)
             for _, held, expected in self._expected(first, last)
-            if (self._checks[held] == expected).any()
+            if (self._stored(held) == expected).any()
         ]
         if parts:
             self._to_disk()
@@ -157,7 +159,7 @@ class RingFile:
         self._write(cursor, CURSORS_AT[self._number % 2])
 
     def _populate(self, place: int, size: int) -> None:
-        """Read a range before it is written, so that it is cached in huge pages.
+        """Map a range before it is written or read, so that it is cached in huge pages.
 
         Otherwise it would be cached in pages as small as an append, and gathering would take a
         third longer.
@@ -201,25 +203,39 @@ class RingFile:
             reason = f"the row at position {unsound} is not what was stored"
             raise damaged(self.path, reason)
         self.publish(tail if sound == evicted else evicted, self.head)
-        for slot, part in self._layout.runs(self.head, self.tail + self._layout.slots):
-            written = np.flatnonzero(self._checks[slot : slot + part.stop - part.start])
+        for first, held in self._parts(self.head, self.tail + self._layout.slots):
+            written = np.flatnonzero(self._stored(held))
             if len(written):  # by an append, or before a truncation, that a crash cut off
-                first = self.head + part.start
                 self._invalidate(first, first + int(written[-1]) + 1)
         return whole - self.head
 
     def _first_unsound(self, tail: int, head: int) -> int:
         """First position in [tail, head) whose checksum does not match, or head."""
         for first, held, expected in self._expected(tail, head):
-            unsound = self._checks[held] != expected
+            unsound = self._stored(held) != expected
             if unsound.any():
                 return first + int(np.argmax(unsound))
         return head
 
     def _expected(self, first: int, last: int) -> Iterator[tuple[int, slice, NDArray[np.uint32]]]:
         """Checksums of the rows at [first, last), in parts: first position, slots, checksums."""
-        for start in range(first, last, _AT_ONCE):
-            for slot, part in self._layout.runs(start, min(last, start + _AT_ONCE)):
-                positions = np.arange(start + part.start, start + part.stop)
-                held = slice(slot, slot + len(positions))
-                yield start + part.start, held, checksums(positions, self.rows[held])
+        for start, held in self._parts(first, last):
+            count, row_bytes = held.stop - held.start, self._layout.row_bytes
+            place = self._layout.rows_at + row_bytes * held.start
+            self._populate(place, row_bytes * count)
+            rows = self._read("<f4", place, row_bytes * count).reshape(count, -1)
+            yield start, held, checksums(np.arange(start, start + count), rows)
+
+    def _parts(self, first: int, last: int) -> Iterator[tuple[int, slice]]:
+        """Split positions [first, last) into parts of limited size: first position, slots."""
+        at_once = max(1, _AT_ONCE_BYTES // self._layout.row_bytes)
+        for start in range(first, last, at_once):
+            for slot, part in self._layout.runs(start, min(last, start + at_once)):
+                yield start + part.start, slice(slot, slot + part.stop - part.start)
+
+    def _stored(self, held: slice) -> NDArray[np.uint32]:
+        """Checksums stored for some slots; 0 where there was no row yet."""
+        return self._read("<u4", CHECKS_AT + 4 * held.start, 4 * (held.stop - held.start))
+
+    def _read(self, dtype: str, place: int, size: int) -> NDArray[Any]:
+        return np.frombuffer(os.pread(self._file.fileno(), size, place), dtype)

@@ -386,6 +386,15 @@ def test_a_full_disk_is_named_and_appends_go_on_when_there_is_room(tmp_path: Pat
     assert reopened(path).head == 5
 
 
+def test_an_empty_file_takes_no_room_on_a_tmpfs() -> None:
+    """Reading a hole there through a mapping takes some, and is fatal where there is none."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as home:
+        path = Path(home) / "t.table"
+        RingFile.create(path, row_size=ROW_SIZE, capacity=2**20, sync=False)
+        RingFile(path, sync=False)
+        assert 512 * path.stat().st_blocks < 2**16
+
+
 def test_after_a_failed_sync_nothing_is_acknowledged(tmp_path: Path) -> None:
     path = tmp_path / "t.table"
     table = made(path, sync=True)
