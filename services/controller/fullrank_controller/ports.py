@@ -108,6 +108,8 @@ class ControllerPorts:
             yield
         finally:
             directory.withdraw("monitor")
-            await subscriptions.close(run.progress.parting)
-            await server.stop(drain_s=DRAIN_S)
-            iterations.close()
+            try:
+                await subscriptions.close(run.progress.parting)
+            finally:
+                await server.stop(drain_s=DRAIN_S)
+                iterations.close()

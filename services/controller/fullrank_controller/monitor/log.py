@@ -8,12 +8,15 @@ is copying bytes.
 import os
 from array import array
 from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, NamedTuple
 
+from fullrank.common.durable import writing
+from fullrank.common.errors import StorageFailed
 from fullrank.net.monitor_messages import encode_iteration
 from fullrank.runs.record import Condemnation, Line, follow_lines
 from fullrank.v1 import monitor_pb2 as pb
@@ -49,7 +52,9 @@ class IterationLog:
 
     def __init__(self, metrics: Path) -> None:
         self._lines: Iterator[list[Line]] = follow_lines(metrics)
-        self._file = _unnamed_file(metrics.parent)
+        self._directory = metrics.parent
+        self._file = _unnamed_file(self._directory)
+        self._new: deque[Encoded | Condemnation] = deque()
         self._numbers, self._terms, self._ends = array("Q"), array("Q"), array("Q")
         self._cursors: list[Cursor] = []
         self.added = 0
@@ -67,25 +72,41 @@ class IterationLog:
         return [_encoded(line) for line in next(self._lines)]
 
     def add(self, new: Sequence[Encoded | Condemnation]) -> None:
-        """Append, by the rule of ``fullrank.runs.record.stand``."""
-        for encoded in new:
-            if isinstance(encoded, Condemnation):
-                self._forget(bisect_left(self._numbers, encoded.iteration))
-                continue
-            if encoded.iteration <= self.last and encoded.term <= self._terms[-1]:
-                continue  # unchanged: the file of a resumed run repeats it
+        """Append, by the rule of ``fullrank.runs.record.stand``.
+
+        Raises:
+            StorageFailed: The disk does not take them; the next call appends the rest.
+        """
+        self._new.extend(new)
+        while self._new:
+            self._add(self._new[0])
+            self._new.popleft()
+
+    def _add(self, encoded: Encoded | Condemnation) -> None:
+        if isinstance(encoded, Condemnation):
             self._forget(bisect_left(self._numbers, encoded.iteration))
-            self._numbers.append(encoded.iteration)
-            self._terms.append(encoded.term)
-            self._ends.append(self._end(len(self._ends)) + len(encoded.data))
-            self._file.write(encoded.data)
-            self.added += 1
+            return
+        if encoded.iteration <= self.last and encoded.term <= self._terms[-1]:
+            return  # unchanged: the file of a resumed run repeats it
+        self._forget(bisect_left(self._numbers, encoded.iteration))
+        start = self._end(len(self))
+        self._write(encoded.data, start)
+        self._numbers.append(encoded.iteration)
+        self._terms.append(encoded.term)
+        self._ends.append(start + len(encoded.data))
+        self.added += 1
+
+    def _write(self, data: bytes, place: int) -> None:
+        left = memoryview(data)
+        with writing(self._directory, raised=StorageFailed):
+            while left:
+                written = os.pwrite(self._file.fileno(), left, place)
+                left, place = left[written:], place + written
 
     def _forget(self, index: int) -> None:
         if index == len(self):
             return
-        self._file.seek(self._end(index))
-        self._file.truncate()
+        self._file.truncate(self._end(index))
         del self._numbers[index:], self._terms[index:], self._ends[index:]
         for cursor in self._cursors:
             cursor.index = min(cursor.index, index)
@@ -93,6 +114,11 @@ class IterationLog:
     def _end(self, index: int) -> int:
         """End of the first ``index`` iterations, bytes."""
         return self._ends[index - 1] if index else 0
+
+    @property
+    def watched(self) -> bool:
+        """True if there are cursors."""
+        return bool(self._cursors)
 
     def open(self, first: int, seen_term: int) -> Cursor:
         """A cursor on the first iteration from ``first`` on, or of a term after ``seen_term``."""

@@ -6,13 +6,13 @@ Committed iterations are fanned out to subscribers; slow ones skip, the run neve
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 
 from fullrank import __version__
 from fullrank.algorithms.roles import ACTING
 from fullrank.codes import support
-from fullrank.common.errors import CheckpointUnusable, NotFound, ServiceLost
+from fullrank.common.errors import CheckpointUnusable, NotFound, ServiceLost, StorageFailed
 from fullrank.net.codec import EncodedField, encode_chunks, joined
 from fullrank.net.errors import Context
 from fullrank.planning.candidates import Plan
@@ -48,7 +48,9 @@ class Subscriptions:
 
     async def close(self, reason: str) -> None:
         """End every subscription; those of a finished run end well, with its last iteration."""
-        await self._read()
+        if self._iterations.watched:
+            with suppress(StorageFailed):  # as a run that ends for want of room meets
+                await self._read()
         self._closed = reason
         if self._renewal is not None:
             await asyncio.wait({self._renewal})
@@ -58,6 +60,7 @@ class Subscriptions:
 
         Raises:
             ServiceLost: The controller stops, for the reason given.
+            StorageFailed: There is no room for a copy of the iterations.
         """
         await self._read()
         wanted = request.from_iteration, request.seen_term

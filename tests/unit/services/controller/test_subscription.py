@@ -6,10 +6,11 @@ from contextlib import aclosing
 from pathlib import Path
 
 import pytest
+from tests.disks import no_room_beyond
 from tests.unit.runs.test_record import record
 from tests.waiting import WAIT_S
 
-from fullrank.common.errors import ServiceLost
+from fullrank.common.errors import ServiceLost, StorageFailed
 from fullrank.runs.record import METRICS, Condemnation
 from fullrank.sinks import JsonLines
 from fullrank.v1 import monitor_pb2 as pb
@@ -46,6 +47,12 @@ class Story:
 
 def told(message: bytes) -> list[tuple[int, int]]:
     return [(each.term, each.iteration) for each in pb.WatchResponse.FromString(message).iterations]
+
+
+def _data(number: int) -> bytes:
+    encoded = module._encoded(record(number))
+    assert isinstance(encoded, module.Encoded)
+    return encoded.data
 
 
 def ids(numbers: Sequence[int], term: int = 1) -> list[tuple[int, int]]:
@@ -180,9 +187,7 @@ async def test_a_long_past_comes_in_pieces_of_limited_size(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     story.commit(*range(50))
-    encoded = module._encoded(record(0))
-    assert isinstance(encoded, module.Encoded)
-    size = len(encoded.data)
+    size = len(_data(0))
     monkeypatch.setattr(module, "PIECE_BYTES", 7 * size)
     messages = [each async for each in story.subscriptions.watch(pb.WatchRequest(until_now=True))]
     assert max(map(len, messages)) <= 7 * size
@@ -195,7 +200,28 @@ async def test_nothing_is_read_without_subscribers(story: Story) -> None:
     story.commit(0)
     assert await story.seen() == ids([0])
     story.commit(1)
+    await story.subscriptions.close("the controller is stopping")
     assert (story.iterations.last, len(asyncio.all_tasks())) == (0, 1)
+
+
+async def test_what_a_full_disk_did_not_take_is_told_once_there_is_room(story: Story) -> None:
+    story.commit(*range(5))
+    with no_room_beyond(len(_data(0)) + 7), pytest.raises(StorageFailed, match="cannot write"):
+        await story.seen()
+    assert await story.seen() == ids(range(5))
+    story.commit(5)
+    assert await story.seen() == ids(range(6))
+
+
+async def test_subscriptions_end_as_the_controller_does_on_a_full_disk(story: Story) -> None:
+    story.commit(0)
+    messages = story.subscriptions.watch(pb.WatchRequest())
+    assert told(await anext(messages)) == ids([0])
+    story.commit(1)
+    with no_room_beyond(len(_data(0)) + 7):
+        await story.subscriptions.close("the disk is full")
+    with pytest.raises(ServiceLost, match="the disk is full"):
+        await anext(messages)
 
 
 async def test_those_who_watch_are_told_when_the_controller_stops(story: Story) -> None:
