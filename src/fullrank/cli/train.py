@@ -4,6 +4,7 @@ import os
 import shutil
 import time
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, TypeAlias
@@ -172,7 +173,8 @@ def begin(
             write_settings(path, resolved)
             run_to_end(path, resolved, local=local, coding=verbose)
         except Exception as error:
-            _discard_if_unused(path, keep=("logs",) if isinstance(error, ServiceLost) else ())
+            with suppress(OSError):  # as of a link to a directory, or of "."
+                _discard_if_unused(path, keep=("logs",) if isinstance(error, ServiceLost) else ())
             raise
 
 

@@ -13,7 +13,7 @@ from tests.registries import shipped
 
 from fullrank.algorithms import algorithms
 from fullrank.cli import processes, train
-from fullrank.common.errors import ConfigError, RunDirectoryInUse
+from fullrank.common.errors import ConfigError, RunDirectoryInUse, Unsound
 from fullrank.config import RunConfig
 from fullrank.config.layers import load
 from fullrank.config.plugins import EPISODIC, PER_AGENT, spec_of
@@ -75,6 +75,24 @@ def test_a_second_train_on_one_directory_is_refused_and_removes_nothing(
             )
             assert sorted(path.name for path in tmp_path.rglob("*")) == EXPECTED[words[0]]
             (tmp_path / "config.toml").write_text("seed = 0\n")  # the first has begun
+
+
+@pytest.mark.parametrize("name", ["link", "."])
+def test_a_run_that_fails_at_once_is_said_to_in_a_directory_that_cannot_be_removed(
+    name: str, tmp_path: Path, fullrank: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: Path, config: RunConfig, local: bool, coding: bool) -> None:
+        raise Unsound("the numbers are not finite")
+
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to("empty")
+    monkeypatch.chdir(tmp_path / "empty" if name == "." else tmp_path)
+    monkeypatch.setattr(processes, "run_to_end", fail)
+    outcome = fullrank("train", "--local", "--run-dir", name)
+    assert (outcome.code, outcome.error) == (
+        Unsound.exit_code,
+        "fullrank: the numbers are not finite\n",
+    )
 
 
 EXPECTED = {"train": ["lock", "logs"], "run": ["config.toml", "lock", "logs"]}
