@@ -48,7 +48,7 @@ from fullrank.config.plugins import (
     spec_of,
 )
 from fullrank.config.topologies import topology_layer
-from fullrank.config.tree import RunConfig, as_tables
+from fullrank.config.tree import MOST_LEARNERS, RunConfig, as_tables
 from fullrank.environments.base import is_adapted
 
 
@@ -149,8 +149,16 @@ class Resolved:
         counts = self._per_agent() and config.environment.agents
         asked = self if counts else replace(self, environment=self._asked())
         units, target = asked.units()
-        learners = learners_of(config, units=units, target=target)
         counted = f"{units} {'agents' if target is None else 'units'}"
+        tolerance = config.code.params.get("tolerance", 0)
+        beyond = isinstance(tolerance, int) and tolerance >= MOST_LEARNERS
+        learners = 0 if beyond else learners_of(config, units=units, target=target)
+        if beyond or learners > MOST_LEARNERS:
+            raise ConfigError(
+                f"{config.code.name} with {counted} and code.tolerance = {tolerance} needs more "
+                f"than the {MOST_LEARNERS} learners that a run may have; lower code.tolerance, or "
+                "set learners"
+            )
         return replace(
             asked,
             config=replace(config, learners=learners),

@@ -324,6 +324,10 @@ class MetricsSettings:
     port 0 each takes a free port and writes it to ``services/NAME-metrics.json`` of the run."""
 
 
+MOST_LEARNERS = 2**16
+"""Upper bound on the number of learners."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
     """Configuration of one run."""
@@ -335,7 +339,7 @@ class RunConfig:
     iterations: Portable[Count] = 12_000
     """Number of iterations to commit; by default 2,000 for algorithms that learn from whole
     episodes."""
-    learners: Portable[Annotated[int, Field(ge=0, le=2**16)]] = 0
+    learners: Portable[Annotated[int, Field(ge=0, le=MOST_LEARNERS)]] = 0
     """Number of learners N, at most 65,536; 0: as many as the code needs for a row each. Fewer hold
     several rows each."""
     environment: Portable[EnvironmentSettings] = field(default_factory=EnvironmentSettings)

@@ -105,6 +105,29 @@ def test_impossible_sizes_are_refused_with_the_way_out(
     assert str(refused.value) == message
 
 
+BATTLE = ("environment.name=smac_lite", "algorithm.name=qmix")
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "overrides"),
+    [
+        (2**16 - 2, ()),
+        (2**63 - 1, ()),
+        (2**70, ("code.name=fractional",)),
+        (2**70, ("code.name=fractional", *BATTLE)),
+    ],
+)
+def test_a_tolerance_beyond_the_most_learners_is_refused(
+    tolerance: int, overrides: tuple[str, ...]
+) -> None:
+    """Before a code is built, which would not fit into memory."""
+    layers = load(overrides=[*overrides, f"code.tolerance={tolerance}"])
+    with pytest.raises(
+        ConfigError, match=f"code.tolerance = {tolerance} needs more than the 65536"
+    ):
+        layers.size()
+
+
 AUTO = ("code.name=auto", "environment.agents=8")
 
 
