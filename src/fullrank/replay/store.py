@@ -163,7 +163,7 @@ class Store:
                 raise refused("make", path, error) from error
             raise ConfigError(
                 f"there is no room for {capacity} rows of {row_size} float32 ({error}); lower "
-                "replay.capacity"
+                "replay.capacity, checkpoint.every or audit.every"
             ) from None
         return self._table_of(key, storage)
 
@@ -177,8 +177,9 @@ class Store:
         if self._most_bytes is not None and used + wanted > self._most_bytes:
             raise ConfigError(
                 f"there is no room for table {key!r} of {wanted} bytes: {held} take {used} bytes "
-                f"of replay.total_bytes = {self._most_bytes}; lower replay.capacity or "
-                f"replay.capacity_bytes of this run, raise replay.total_bytes, or {remedy}"
+                f"of replay.total_bytes = {self._most_bytes}; lower replay.capacity, "
+                "replay.capacity_bytes, checkpoint.every or audit.every of this run, raise "
+                f"replay.total_bytes, or {remedy}"
             )
         if count >= MOST_TABLES:
             raise ConfigError(

@@ -22,6 +22,7 @@ from fullrank.config.plugins import spec_of_environment
 from fullrank.config.tree import RunConfig
 from fullrank.environments import AgentSpec, Environment
 from fullrank.environments.processes import EnvironmentProcess
+from fullrank.replay.limits import POSITIONS
 from fullrank.replay.pace import Pace
 from fullrank.replay.samplers import Priority
 from fullrank.training.block_collection import NEEDS_SERVICES, FreeCollection, KeyedCollection
@@ -327,6 +328,9 @@ def spare_rows(config: RunConfig, training: Training) -> int:
     next, or those of two periods of checkpoints. Where lengths of episodes differ, they are at most
     as many as the capacity or ``SPARE_BYTES``, and at least as many as the capacity where nobody
     knows how long an episode gets.
+
+    Raises:
+        ConfigError: They are more than replay counts.
     """
     problem, copies, collector = training.problem, config.environment.copies, training.collector
     capacity = capacity_of(config, training)
@@ -335,10 +339,16 @@ def spare_rows(config: RunConfig, training: Training) -> int:
     iterations = _repeatable(config, training) if problem.data.exact else 0
     withdrawn = 1 + -(-iterations // training.trainer.updates)
     spare = withdrawn * rows + collector.collection.ahead * steps
-    if collector.collection.rows or collector.horizon:
-        return spare
-    spare = min(spare, max(capacity, SPARE_BYTES // (4 * problem.row_size)))
-    return spare if collector.step_limit else max(spare, capacity)
+    if not (collector.collection.rows or collector.horizon):
+        spare = min(spare, max(capacity, SPARE_BYTES // (4 * problem.row_size)))
+        spare = spare if collector.step_limit else max(spare, capacity)
+    if capacity + spare >= POSITIONS:
+        raise ConfigError(
+            f"replay has no room for the {spare} rows of {iterations} iterations, which "
+            f"checkpoint.every = {config.checkpoint.every} and audit.every = {config.audit.every} "
+            "keep beyond its capacity; lower them"
+        )
+    return spare
 
 
 def _repeatable(config: RunConfig, training: Training) -> int:

@@ -163,7 +163,9 @@ def test_a_folder_that_is_put_there_later_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize("directory", [True, False])
 def test_a_table_without_room_is_refused(tmp_path: Path, directory: bool) -> None:
     store = Store(tmp_path if directory else None, sync=False)
-    with pytest.raises(ConfigError, match=r"lower replay\.capacity"):
+    with pytest.raises(
+        ConfigError, match=r"lower replay\.capacity, checkpoint\.every or audit\.every"
+    ):
         store.open("r/t", row_size=2**20, capacity=2**40)
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from fullrank.audit.ledger import WINDOW
+from fullrank.common.errors import ConfigError
 from fullrank.config import load
 from fullrank.wiring.training import SPARE_BYTES, spare_rows, training_of
 
@@ -78,6 +79,16 @@ def test_battles_keep_no_more_spare_rows_than_others_however_rare_checkpoints_ar
     assert spare_rows(config, training) == max(
         40_000, SPARE_BYTES // (4 * training.problem.row_size)
     )
+
+
+@pytest.mark.parametrize("key", ["checkpoint.every", "audit.every"])
+def test_a_period_whose_rows_nobody_can_count_is_refused_by_its_name(key: str) -> None:
+    options = [*SMALL, f"{key}={2**63 - 1}"]
+    config = load(environ={}, overrides=options).check().config
+    training = training_of(config)
+    training.collector.close()
+    with pytest.raises(ConfigError, match=f"{key} = {2**63 - 1} .*; lower them"):
+        spare_rows(config, training)
 
 
 @pytest.mark.parametrize("name", ["two_step_game", "switch_riddle"])
