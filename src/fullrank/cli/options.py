@@ -97,8 +97,11 @@ RunOption: TypeAlias = Annotated[
 EpisodesOption: TypeAlias = Annotated[
     int, typer.Option("--episodes", help="Number of episodes to play for each policy.", min=1)
 ]
+MOST_KEY = 2**63 - 1
+"""Largest seed, or index of an episode, from which random draws follow."""
 InitialSeedOption: TypeAlias = Annotated[
-    int, typer.Option("--seed", help="Seed of the episodes' initial states.", min=0)
+    int,
+    typer.Option("--seed", help="Seed of the episodes' initial states.", min=0, max=MOST_KEY),
 ]
 
 

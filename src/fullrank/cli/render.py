@@ -19,7 +19,7 @@ from matplotlib.patches import Circle, Patch, Rectangle
 from numpy.typing import NDArray
 from PIL import Image
 
-from fullrank.cli.options import InitialSeedOption, RunArgument, TrustOption
+from fullrank.cli.options import MOST_KEY, InitialSeedOption, RunArgument, TrustOption
 from fullrank.cli.policies import trained
 from fullrank.cli.progress import counting
 from fullrank.cli.runs import find_run, runnable_config
@@ -239,7 +239,10 @@ def render(
         typer.Option("--output", help="GIF, MP4 or JSON to write; default: <run>/episode.gif."),
     ] = None,
     episode: Annotated[
-        int, typer.Option(help="Index of the episode among those of `fullrank eval`.", min=0)
+        int,
+        typer.Option(
+            help="Index of the episode among those of `fullrank eval`.", min=0, max=MOST_KEY
+        ),
     ] = 0,
     seed: InitialSeedOption = 1000,
     with_random: Annotated[

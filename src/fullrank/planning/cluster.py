@@ -1,5 +1,6 @@
 """Clusters in virtual time: machines, the links between them, and both with delays: a regime."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -56,9 +57,10 @@ class Cluster(Links):
         times = np.atleast_1d(self.unit_s)
         if not (np.isfinite(times).all() and (times >= 0).all()):
             raise ConfigError(f"unit_s must be finite and not negative: {self.unit_s}")
-        if self.spread < 0 or self.latency_s < 0:
+        if not (0 <= self.spread < math.inf and 0 <= self.latency_s < math.inf):
             raise ConfigError(
-                f"spread = {self.spread} and latency_s = {self.latency_s} must not be negative"
+                f"spread = {self.spread} and latency_s = {self.latency_s} must be finite and not "
+                "negative"
             )
         if not (self.bandwidth > 0 and self.replay_bandwidth > 0):
             raise ConfigError(

@@ -52,6 +52,13 @@ def test_it_plays_trained_and_random_policies_on_the_same_states(
         assert facts[policy]["low"] < facts[policy]["mean"] < facts[policy]["high"] < 0
 
 
+@pytest.mark.parametrize("verb", ["eval", "compare", "render", "export"])
+def test_a_seed_beyond_64_bits_is_a_usage_error(verb: str, fullrank: Command) -> None:
+    outcome = fullrank(verb, "run", "--seed", str(2**70))
+    assert (outcome.code, outcome.output) == (2, "")
+    assert str(2**63 - 1) in outcome.error
+
+
 def test_what_an_environment_prints_is_kept_out_of_the_results(
     run_dir: Path, fullrank: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

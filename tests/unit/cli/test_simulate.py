@@ -64,6 +64,14 @@ def test_by_default_all_codes_that_exist_for_the_sizes_are_compared(
     assert "cyclic" not in json.loads(run("--learners", "1", "--agents", "3", "--json"))
 
 
+@pytest.mark.parametrize("option", ["--unit-s", "--spread", "--latency"])
+@pytest.mark.parametrize("value", ["nan", "inf", "-1"])
+def test_times_that_are_no_numbers_are_refused(
+    run: Callable[..., str], option: str, value: str
+) -> None:
+    assert "must be finite and not negative" in run(*SIZES, "--code", "cyclic", option, value)
+
+
 def test_hedged_rounds_are_compared_by_name(run: Callable[..., str]) -> None:
     straggling = (*SIZES, "--stragglers", "2", "--delay", "3", "--unit-s", "0.5", "--json")
     found = json.loads(run(*straggling))
