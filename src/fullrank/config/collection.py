@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from fullrank.common.types import Local
-from fullrank.config.values import Count, Duration, Finite, NonNegative
+from fullrank.config.values import Copies, Count, Duration, Finite, NonNegative
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +20,7 @@ class CollectSettings:
     warmup: NonNegative = 25_600
     """Number of transitions collected before the first iteration; by default 2,000 for algorithms
     that learn from whole episodes, and of PettingZoo's and gymnasium's environments."""
-    warmup_copies: Count = 64
+    warmup_copies: Copies = 64
     """Number of copies that are stepped together during the warm-up; by default 8 where 2,000 is
     the default of ``warmup``."""
     lag: Annotated[int, Field(ge=0, le=64)] = 0
@@ -32,7 +32,7 @@ class CollectSettings:
     alone, so that collectors on any machines play them without a change of a bit. ``free``:
     collectors play whole episodes all the time, with the newest policies, and their blocks are
     accepted when they come; an iteration begins once ``environment.copies`` more episodes are."""
-    block: Count = 8
+    block: Copies = 8
     """``keyed`` and ``free``: number of copies that are stepped together in one block."""
     warmup_episodes: Count = 64
     """``free``: number of episodes before the first iteration, in place of ``warmup``."""

@@ -20,6 +20,7 @@ from fullrank.config.faults import Fault
 from fullrank.config.values import (
     LOCAL,
     Address,
+    Copies,
     Count,
     Device,
     Duration,
@@ -49,7 +50,7 @@ class EnvironmentSettings:
     """Registered name, or ``package.module:factory`` of a PettingZoo environment."""
     agents: NonNegative = 3
     """Number of agents M; 0, the default with any other environment: the environment's own."""
-    copies: Count = 200
+    copies: Copies = 200
     """Number of copies E that are stepped together; by default 4 of PettingZoo's and gymnasium's
     environments, whose copies are separate objects, and 8 for algorithms that learn from whole
     episodes."""
@@ -237,8 +238,8 @@ class ComputeSettings:
     of a learner computes on device j mod their number, with a list such as ``cuda:0,cuda:2`` on its
     entry j mod the list's length. A learner with ``auto`` computes on the kind of device that the
     run names."""
-    threads: Local[Count] = 1
-    """Number of torch threads per process."""
+    threads: Local[Annotated[int, Field(ge=1, le=2**12)]] = 1
+    """Number of torch threads per process, at most 4,096."""
     emulate_unit_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     """Emulated computing time of a unit, seconds: a learner sleeps until units x this have passed
     since it began to compute."""

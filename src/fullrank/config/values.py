@@ -13,6 +13,8 @@ from fullrank.common.types import SettingReach
 
 Count: TypeAlias = Annotated[int, Field(ge=1, le=2**63 - 1)]
 NonNegative: TypeAlias = Annotated[int, Field(ge=0, le=2**63 - 1)]
+Copies: TypeAlias = Annotated[int, Field(ge=1, le=2**31 - 1)]
+"""A number of environments that are stepped together as arrays."""
 Finite: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
 Positive: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Duration: TypeAlias = Positive

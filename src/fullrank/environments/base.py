@@ -281,7 +281,11 @@ class TimeLimit:
         )
 
 
+MOST_STEPS = 2**62
+"""Most steps of an episode, which 64 bits count."""
+
+
 def require_horizon(horizon: int) -> None:
-    """Raise ``ConfigError`` unless an episode has a step."""
-    if horizon < 1:
-        raise ConfigError(f"environment.horizon must be at least 1: {horizon}")
+    """Raise ``ConfigError`` unless an episode has a step, and a number of steps."""
+    if not 1 <= horizon <= MOST_STEPS:
+        raise ConfigError(f"environment.horizon must be from 1 to {MOST_STEPS}: {horizon}")

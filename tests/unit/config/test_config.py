@@ -161,6 +161,18 @@ def test_name_and_parameters_of_one_command_line_belong_together() -> None:
         ("seed=x", "seed = 'x' in --set: must be a valid integer"),
         ("seed=-1", "seed = -1 in --set: must be greater than or equal to 0"),
         ("seed=9223372036854775808", "seed = 9223372036854775808 in --set: must be less than"),
+        (
+            "environment.copies=8589934592",
+            "environment.copies = 8589934592 in --set: must be less than or equal to 2147483647",
+        ),
+        (
+            "collect.warmup_copies=8589934592",
+            "collect.warmup_copies = 8589934592 in --set: must be less than or equal to 2147483647",
+        ),
+        (
+            "compute.threads=8589934592",
+            "compute.threads = 8589934592 in --set: must be less than or equal to 4096",
+        ),
         ("iterations=0", "iterations = 0 in --set: must be greater than or equal to 1"),
         ("iterations=2.5", "iterations = 2.5 in --set: must be a valid integer"),
         ("collect.lag=-1", "collect.lag = -1 in --set: must be greater than or equal to 0"),

@@ -46,7 +46,8 @@ def rest(arena: Arena) -> AnyArray:
         ({"food": -1}, "food must be 0 or more: -1"),
         ({"neighbours_seen": -2}, "neighbours_seen must be 0 or more: -2"),
         ({"food_distance": -1.0}, "food_distance must be 0 or more: -1.0"),
-        ({"horizon": 0}, "horizon must be at least 1"),
+        ({"horizon": 0}, "horizon must be from 1 to 4611686018427387904: 0"),
+        ({"horizon": 2**63}, "horizon must be from 1 to 4611686018427387904: 9"),
     ],
 )
 def test_an_impossible_world_names_its_rule(name: str, params: dict[str, Any], rule: str) -> None:

@@ -30,7 +30,7 @@ IMPOSSIBLE = [
     ("ising", 4, {}, "side 3 or more"),
     ("wireless", 8, {}, r"must be a square \(4, 9, 16, ...\): 8"),
     ("wireless", 9, {"deadline": 0}, "deadline must be at least 1: 0"),
-    ("ising", 9, {"horizon": 0}, "horizon must be at least 1: 0"),
+    ("ising", 9, {"horizon": 0}, "horizon must be from 1 to 4611686018427387904: 0"),
 ]
 
 

@@ -87,7 +87,7 @@ IMPOSSIBLE = [
     ("speaker_listener", 3, {}, "M = 2: 3"),
     ("rover_tower", 7, {}, "M must be even, at least 2: 7"),
     ("rover_tower", 8, {"landmarks": 0}, "at least 1, are needed; L = 0"),
-    ("rover_tower", 8, {"horizon": 0}, "horizon must be at least 1: 0"),
+    ("rover_tower", 8, {"horizon": 0}, "horizon must be from 1 to 4611686018427387904: 0"),
 ]
 
 
