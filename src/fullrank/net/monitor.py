@@ -13,9 +13,9 @@ import numpy as np
 from fullrank.common.errors import Malformed, ServiceLost
 from fullrank.common.types import FloatArray
 from fullrank.config.elsewhere import read_run, require
-from fullrank.config.tree import TlsSettings
+from fullrank.config.tree import RunConfig, TlsSettings
 from fullrank.host.certificates import CERTIFICATE, Role
-from fullrank.host.run_directory import is_address, resolve
+from fullrank.host.run_directory import is_address, resolve, trainer_of
 from fullrank.net.channel import PLAINTEXT, Security, open_channel
 from fullrank.net.codec import Assembler
 from fullrank.net.errors import translated
@@ -293,8 +293,22 @@ def monitor_of(
     try:
         address = resolve(getattr(config, port).address, Path(run), port)
     except ServiceLost:
+        if port == "controller" and _in_one_process(Path(run), config):
+            raise ServiceLost(
+                f"{run} is trained by one process, which takes no orders: `fullrank run stop "
+                f"{run}`, change its config.toml, and `fullrank run resume {run}`"
+            ) from None
         raise ServiceLost(_why_away(Path(run), config.iterations)) from None
     return address, Security.configured(tls, role)
+
+
+def _in_one_process(run: Path, config: RunConfig) -> bool:
+    """True if a process trains a run, and serves monitors alone."""
+    try:
+        resolve(config.monitor.address, run, "monitor")
+    except ServiceLost:
+        return False
+    return trainer_of(run) is not None
 
 
 def _why_away(run: Path, iterations: int) -> str:

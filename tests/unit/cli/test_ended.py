@@ -8,10 +8,11 @@ import pytest
 from tests.unit.runs.test_record import record, write
 
 from fullrank.cli.locate import dial
-from fullrank.cli.run import Screen, polled, status
+from fullrank.cli.run import Screen, order, polled, status
 from fullrank.cli.terminal import Terminal
 from fullrank.common.errors import EnvironmentFailed, ServiceLost
 from fullrank.config import RunConfig, to_toml
+from fullrank.host.run_directory import announce, lock_launch
 from fullrank.net.status import RunState, RunStatus
 from fullrank.runs.ending import failed, keep_caveat, write_ending
 from fullrank.runs.record import METRICS, Condemnation, IterationRecord
@@ -69,6 +70,15 @@ def test_a_follower_receives_each_iteration_of_an_ended_run_once(run: str) -> No
 def test_a_run_that_may_go_on_has_no_controller(run: str) -> None:
     with pytest.raises(ServiceLost, match="`fullrank run resume"):
         dial(run, None)
+
+
+def test_a_run_in_one_process_takes_no_orders(run: str) -> None:
+    with lock_launch(Path(run)):
+        announce(Path(run), "monitor", "127.0.0.1:1")
+        with pytest.raises(ServiceLost, match=r"takes no orders: .*run stop .*run resume"):
+            order(run, "checkpoint")
+    with pytest.raises(ServiceLost, match="has no controller"):
+        order(run, "checkpoint")
 
 
 def test_a_finished_run_has_no_controller(run: str) -> None:
