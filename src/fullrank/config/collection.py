@@ -32,7 +32,7 @@ class CollectSettings:
     alone, so that collectors on any machines play them without a change of a bit. ``free``:
     collectors play whole episodes all the time, with the newest policies, and their blocks are
     accepted when they come; an iteration begins once ``environment.copies`` more episodes are."""
-    block: Copies = 8
+    block: Count = 8
     """``keyed`` and ``free``: number of copies that are stepped together in one block."""
     warmup_episodes: Count = 64
     """``free``: number of episodes before the first iteration, in place of ``warmup``."""
