@@ -35,7 +35,7 @@ def run(environment: str, algorithm: str, **params: Any) -> LocalRun:
     [
         (f"{GAMES}:Hunt", "wolf and sheep are sides that are paid apart; use maddpg.* sides, a m"),
         (f"{GAMES}:Pennies", "those of player_0, player_1 cancel in every step of random play; us"),
-        ("predator_prey", "predator and prey are sides .* learns from its own$"),
+        ("predator_prey", "predator and prey are sides .* where the algorithm has it$"),
     ],
 )
 def test_sides_are_refused_by_name_before_the_first_iteration(
