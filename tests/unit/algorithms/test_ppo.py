@@ -310,6 +310,7 @@ def test_moments_are_those_of_what_agents_observe_that_have_a_choice(
     for agent, idle in enumerate(steps.acts.numpy().T == 0.0):
         assert 0 < idle.sum() < len(rows)
         other[idle, seen[agent] : seen[agent + 1]] = 100.0
+    assert isinstance(algorithm.parameters, GroupedParameters)
     groups = [own.agents for own in learner.members(environment)]
     nets = Networks(partial(learner.networks, environment), tuple(groups), algorithm.parameters)
     for own in learner.members(environment):
