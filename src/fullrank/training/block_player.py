@@ -1,10 +1,10 @@
 """Player of blocks: one whole episode in each copy, keyed, with the parameters of one version."""
 
-import logging
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
+from traceback import extract_tb
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,8 +31,6 @@ from fullrank.training.whole_episodes import (
     TransitionRound,
     WholeEpisodes,
 )
-
-log = logging.getLogger(__name__)
 
 BLOCK_STEPS = 2**32
 """Exploration steps of block b are numbered from b times this, which keys it apart."""
@@ -205,8 +203,8 @@ class BlockPlayer:
             steps = 0 if round_ is None else round_.steps
             what = str(error) if isinstance(error, FullrankError) else repr(error)
             if isinstance(error, _PlayerRaised):
-                log.error("the algorithm raised while it played", exc_info=error.error)
-                what = f"the algorithm raised {error.error!r}"
+                place = extract_tb(error.error.__traceback__)[-1]
+                what = f"the algorithm raised {error.error!r} in {place.filename}:{place.lineno}"
             raise EnvironmentFailed(f"{self.name(key)}, step {steps}: {what}") from error
         return played
 

@@ -129,15 +129,15 @@ def test_a_whole_episode_that_does_not_end_is_refused(monkeypatch: pytest.Monkey
 
 
 def test_an_error_of_the_algorithm_is_no_fault_of_the_environment(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def act(*_: object, **__: object) -> None:
         raise KeyError("values")
 
     monkeypatch.setattr(ValueActor, "act", act)
-    with pytest.raises(EnvironmentFailed, match=r"step 0: the algorithm raised KeyError\('val"):
+    said = r"step 0: the algorithm raised KeyError\('values'\) in .*test_whole_episodes.py:\d+$"
+    with pytest.raises(EnvironmentFailed, match=said):
         collection(5).collect(0)
-    assert "raise KeyError" in caplog.text
 
 
 def test_each_copy_plays_one_whole_episode() -> None:
