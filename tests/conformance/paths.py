@@ -1,5 +1,6 @@
 """The paths that CUDA takes, forced on the CPU, whose tensors then count as those of a device."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -66,10 +67,8 @@ def multiply_in_order(left: Tensor, right: Tensor, out: Tensor, *, adds: bool = 
     out.copy_(sums + out if adds else sums)
 
 
-class NoOtherSums(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Refuses products and sums of torch, whose order a card may choose by the units in a call."""
-
-    SUMS = ("sum", "mean", "norm", "mm", "mv", "softmax", "dot", "einsum", "std", "var")
+class Watched(TorchDispatchMode, ABC):  # type: ignore[no-untyped-call]
+    """Sees every operation of torch within its block."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -81,8 +80,22 @@ class NoOtherSums(TorchDispatchMode):  # type: ignore[no-untyped-call]
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
+        """Leave an operation to the subclass."""
+        return self.compute(func, args, kwargs or {})
+
+    @abstractmethod
+    def compute(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Compute an operation, or refuse it."""
+
+
+class NoOtherSums(Watched):  # type: ignore[no-untyped-call]
+    """Refuses products and sums of torch, whose order a card may choose by the units in a call."""
+
+    SUMS = ("sum", "mean", "norm", "mm", "mv", "softmax", "dot", "einsum", "std", "var")
+
+    def compute(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Compute an operation on entries."""
         name = func.overloadpacket.__name__.strip("_")
         if name.endswith(self.SUMS) and args[0].is_floating_point():
             raise RuntimeError(f"{func} sums in an order of its own")
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)

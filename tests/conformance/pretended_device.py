@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from fullrank.algorithms import (
@@ -28,7 +27,7 @@ from fullrank.networks import heads
 from fullrank.networks.fused import cuda, minibatch, unit_batch
 from fullrank.training import centralised
 
-from .paths import PATHS
+from .paths import PATHS, Watched
 
 DEVICE = "meta"
 """The only device type besides the CPU that a build of torch without CUDA can index."""
@@ -56,21 +55,12 @@ _COMPUTING = [
 """Modules that choose a device; imported here, lest one be imported while another is patched."""
 
 
-class WithoutHost(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class WithoutHost(Watched):  # type: ignore[no-untyped-call]
     """Refuses every operation that reads or writes host memory, as a capture does."""
 
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def compute(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Compute an operation on tensors of the device."""
-        result = func(*args, **(kwargs or {}))
+        result = func(*args, **kwargs)
         touched = tree_leaves((args, kwargs, result))
         tensors = [leaf for leaf in touched if isinstance(leaf, torch.Tensor)]
         reads = func in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.equal.default)
@@ -79,7 +69,7 @@ class WithoutHost(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
 
-class PretendedDevice(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class PretendedDevice(Watched):  # type: ignore[no-untyped-call]
     """Computes operations on the host's tensors, and checks all others.
 
     Args:
@@ -87,7 +77,7 @@ class PretendedDevice(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._shapes = FakeTensorMode(allow_non_fake_inputs=True)
         for module in _COMPUTING:
             monkeypatch.setattr(module, "device_of", lambda name, **_: torch.device(name))
@@ -116,15 +106,8 @@ class PretendedDevice(TorchDispatchMode):  # type: ignore[no-untyped-call]
         with WithoutHost():
             self.capture(lambda: compute(noise.clone, check_cancelled))
 
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def compute(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Compute or check an operation; a copy to the host holds zeros."""
-        kwargs = kwargs or {}
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         to = torch.device(kwargs.get("device") or "cpu").type
         if DEVICE not in (to, *(tensor.device.type for tensor in tensors)):

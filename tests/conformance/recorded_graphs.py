@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, UntypedStorage
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from fullrank.algorithms import sum_optimiser
 from fullrank.networks import heads
 from fullrank.networks.fused.cuda import Graphs
 from fullrank.training import centralised
+
+from .paths import Watched
 
 _aten = torch.ops.aten
 WAITING = {_aten._local_scalar_dense.default, _aten.equal.default, _aten.nonzero.default} | {
@@ -25,23 +26,16 @@ WAITING = {_aten._local_scalar_dense.default, _aten.equal.default, _aten.nonzero
 """Operations that a capture refuses, because they wait for the device."""
 
 
-class RecordedGraph(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class RecordedGraph(Watched):  # type: ignore[no-untyped-call]
     """Operations in their order, with their results, whose memory replays write."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._operations: list[tuple[Callable[..., Any], Any, Any, list[Tensor]]] = []
         self._before: dict[int, tuple[UntypedStorage, UntypedStorage]] = {}
 
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def compute(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run and record an operation."""
-        kwargs = kwargs or {}
         if func in WAITING:
             raise RuntimeError(f"{func} waits for the device, which cannot be captured")
         for argument, given in zip(func._schema.arguments, args, strict=False):

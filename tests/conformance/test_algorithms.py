@@ -1,6 +1,6 @@
 """Laws of all algorithms, and what those with hand-written kernels keep beyond them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from fullrank.algorithms.action_values import ActionValues
 from fullrank.algorithms.optimiser import row_norms
@@ -40,6 +39,7 @@ from .algorithm_cases import (
     team,
     transitions,
 )
+from .paths import Watched
 
 PRODUCTS = {"mm", "bmm", "addmm", "baddbmm"}
 
@@ -106,21 +106,19 @@ def check_narrow(name: str, agents: Sequence[AgentSpec], hidden: int) -> None:
     assert one == two or not written_by_hand(name)
 
 
-class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Products(Watched):  # type: ignore[no-untyped-call]
     """Multiplications of one matrix in each product that may go to oneDNN."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.sizes: list[int] = []
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> object:
+    def compute(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         kind = func._schema.name.removeprefix("aten::").removesuffix("_")
         if kind in PRODUCTS and torch.get_float32_matmul_precision() != "highest":
             left, right = args[-2:]
             self.sizes.append(left.shape[-2] * left.shape[-1] * right.shape[-1])
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)
 
 
 def test_where_onednn_is_wanted_it_gets_every_product_of_a_unit_alone(
