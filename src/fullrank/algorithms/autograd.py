@@ -108,11 +108,14 @@ class AutogradGradients:
         """
         losses, statistics = self._losses(agents, self._nets, batch, draws)
         gradient = gradient_of(losses, self._nets, agents, clip_norm=self._clip_norm).cpu().numpy()
-        for name, share in statistics.items():
-            number = share.item() if isinstance(share, Tensor) else share
-            if isnan(number) and np.isfinite(gradient).all():
+        told = {
+            name: share.item() if isinstance(share, Tensor) else share
+            for name, share in statistics.items()
+        }
+        for name, share in told.items():
+            if isnan(share) and np.isfinite(gradient).all():
                 raise Unsound(f"losses return nan as the statistic {name!r}; record a number")
-        return self._seal(gradient, statistics, batch, agents)
+        return self._seal(gradient, told, batch, agents)
 
     def fingerprint(self) -> str:
         """Return the numeric identity of this process."""

@@ -46,6 +46,7 @@ LEAST = 1e-8
 """Term added to deviations by which advantages and values are divided."""
 
 NOBODY = torch.zeros(0)
+"""Counts of no agent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

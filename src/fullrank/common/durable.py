@@ -82,6 +82,13 @@ def writing(
         raise raised(f"{reason}; {remedy}" if remedy else reason) from error
 
 
+def write_at(descriptor: int, data: memoryview, place: int) -> None:
+    """Write all bytes at a place of a file, of which a call may take a part."""
+    while data:
+        written = os.pwrite(descriptor, data, place)
+        data, place = data[written:], place + written
+
+
 def sync_directory(directory: Path) -> None:
     """Force the names created, renamed or removed in a directory to disk."""
     descriptor = os.open(directory, os.O_RDONLY)

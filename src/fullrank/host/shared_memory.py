@@ -19,6 +19,7 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
+from fullrank.common.durable import write_at
 from fullrank.common.errors import NotFound
 from fullrank.v1.common_pb2 import SharedBlock
 
@@ -49,9 +50,7 @@ class WrittenBlock:
         """Write a contiguous array at ``offset``, from ``START`` on; returns its checksum."""
         data = array.reshape(-1).view(np.uint8)
         checksum: int = google_crc32c.value(data)
-        while len(data):
-            written = os.pwrite(self._file, data.data, offset)
-            data, offset = data[written:], offset + written
+        write_at(self._file, data.data, offset)
         return checksum
 
 

@@ -22,7 +22,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fullrank.common.durable import replace_file
+from fullrank.common.durable import replace_file, write_at
 from fullrank.common.errors import InvalidContribution, StorageFailed
 from fullrank.common.failpoints import reach
 from fullrank.common.types import FloatArray, IntArray
@@ -171,11 +171,8 @@ class RingFile:
     def _write(self, data: bytes | memoryview, place: int) -> None:
         if self._failed:
             raise StorageFailed(f"a sync of {self.path} has failed; restart the service")
-        left = memoryview(data).cast("B")
         try:
-            while left:
-                written = os.pwrite(self._file.fileno(), left, place)
-                left, place = left[written:], place + written
+            write_at(self._file.fileno(), memoryview(data).cast("B"), place)
         except OSError as error:
             raise StorageFailed(
                 f"cannot write {self.path}: {error.strerror}; make room, and it continues"

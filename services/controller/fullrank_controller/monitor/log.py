@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, NamedTuple
 
-from fullrank.common.durable import writing
+from fullrank.common.durable import write_at, writing
 from fullrank.common.errors import StorageFailed
 from fullrank.net.monitor_messages import encode_iteration
 from fullrank.runs.record import Condemnation, Line, follow_lines
@@ -90,18 +90,12 @@ class IterationLog:
             return  # unchanged: the file of a resumed run repeats it
         self._forget(bisect_left(self._numbers, encoded.iteration))
         start = self._end(len(self))
-        self._write(encoded.data, start)
+        with writing(self._directory, raised=StorageFailed):
+            write_at(self._file.fileno(), memoryview(encoded.data), start)
         self._numbers.append(encoded.iteration)
         self._terms.append(encoded.term)
         self._ends.append(start + len(encoded.data))
         self.added += 1
-
-    def _write(self, data: bytes, place: int) -> None:
-        left = memoryview(data)
-        with writing(self._directory, raised=StorageFailed):
-            while left:
-                written = os.pwrite(self._file.fileno(), left, place)
-                left, place = left[written:], place + written
 
     def _forget(self, index: int) -> None:
         if index == len(self):
