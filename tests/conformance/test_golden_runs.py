@@ -105,6 +105,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "ippo": ONCE
     | {
         "algorithm.name": "ippo",
+        "algorithm.time_limit_bootstrap": True,
         "algorithm.share": "side",
         "environment.name": "predator_prey",
         "environment.agents": 3,
@@ -113,6 +114,7 @@ RUNS: dict[str, dict[str, Any]] = {
     | KEYED
     | {
         "algorithm.name": "mappo",
+        "algorithm.time_limit_bootstrap": True,
         "algorithm.anneal_iterations": 20,
         "environment.name": "smac_lite",
         "environment.agents": 0,

@@ -72,6 +72,9 @@ class ActionValues(ABC):
     """Discount factor, gamma."""
     trace: float = 0.0
     """Weight lambda of longer returns in the targets, TD(lambda)."""
+    time_limit_bootstrap: bool = True
+    """Let an episode that a time limit cut off go on with the value after its last step; false:
+    nothing is expected after it."""
     exploration_start: float = 1.0
     """Initial probability epsilon of a random action."""
     exploration_end: float = 0.05
@@ -229,9 +232,11 @@ class ActionValues(ABC):
     def returns(self, next_value: Tensor, batch: Trajectories) -> Tensor:
         """Compute G, shape (L, K, values), from Q' of the next states, of the same shape."""
         reward, continues = batch.reward[..., None], batch.continues[..., None]
+        goes_on = pad(batch.valid, (0, 0, 0, 1))[1:, :, None] > 0
+        if not self.time_limit_bootstrap:
+            continues = continues * goes_on
         if not self.trace:
             return reward + self.discount * continues * next_value
-        goes_on = pad(batch.valid, (0, 0, 0, 1))[1:, :, None] > 0
         returns, later = torch.empty_like(next_value), next_value[-1]
         for step in reversed(range(len(next_value))):
             later = torch.where(goes_on[step], later, next_value[step])

@@ -61,6 +61,9 @@ class COMA(OnPolicy):
     then; ``own``, that of the agent."""
     trace: float = 0.8
     """Weight lambda of longer returns in the critic's targets."""
+    time_limit_bootstrap: bool = True
+    """Let an episode, or an agent, that a time limit cut off go on with the value after its last
+    step; false: nothing is expected after it."""
     target_every: int = 25
     """Number of updates between two copies of the parameters to the target critic."""
     model: Model = "auto"

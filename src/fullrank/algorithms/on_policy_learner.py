@@ -92,6 +92,9 @@ class OnPolicy(ABC):
     """Discount factor, gamma."""
     trace: float = 0.95
     """Weight lambda of longer returns in the targets of values."""
+    time_limit_bootstrap: bool = False
+    """Let an episode, or an agent, that a time limit cut off go on with the value after its last
+    step; false: nothing is expected after it, as by default in the program of [Yu22]."""
     entropy_weight: float = 0.01
     """Weight of the policy's entropy, which is to stay large."""
     identity: bool = True
@@ -246,6 +249,8 @@ class OnPolicy(ABC):
             if layout.own_rewards:
                 reward, ends = rows[played, layout.rewards], rows[played, layout.ends]
                 earns = rows[index[1:], layout.earns]
+            if not self.time_limit_bootstrap:
+                ends[earns == 0.0] = ends[-1] = 1.0
             rows[played, columns["advantage"]] = advantages(
                 reward,
                 1.0 - ends,
