@@ -388,9 +388,8 @@ def advantages(
         A_t = delta_t + discount trace c_t e_(t+1) A_(t+1),
         delta_t = r_t + discount c_t V(s_(t+1)) - V(s_t)
 
-    with c_t = 0 where the step reached a terminal state, and e_t = 0 where the agent is out of the
-    game. An episode, or an agent, that a time limit cut off continues with the value after its last
-    step. Where e_t = 0, A_t has no meaning.
+    with c_t = 0 where nothing is expected after the step, and e_t = 0 where the agent is out of the
+    game. Where e_t = 0, A_t has no meaning.
 
     Args:
         reward: Rewards r, shape (L, K, n).

@@ -15,7 +15,8 @@ passed over ``epochs`` times in minibatches, each of which is an update along th
 The means of L_policy and of the entropy H run over the steps of the minibatch in which an agent of
 the group had a choice, that of L_value over its steps and agents. An agent that learns from its own
 reward has steps until it leaves the game, and again once it is back: where it reached a terminal
-state nothing follows, where its own time limit came the value of its last state does. One that
+state nothing follows, nor where a time limit came, unless ``time_limit_bootstrap`` asks for the
+value of its last state. One that
 learns from the team's reward, or from one that all share, has all steps until the episode ends: its
 value is that of what the others still earn it. A in L_policy has mean 0 and deviation 1 over the
 steps of the minibatch in which the group's agents had a choice, as in CleanRL's PPO: every unit

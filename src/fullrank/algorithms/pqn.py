@@ -5,9 +5,9 @@ is given the target of its value,
 
     G_t = r_t + discount (1 - terminated_t) [(1 - trace) max Q_old(t+1) + trace G_(t+1)]
 
-which goes on with max Q_old where a time limit cut the episode off. The collection is then passed
-over ``epochs`` times in minibatches of B episodes and T steps, each of which is an update along the
-gradient of
+which goes on with max Q_old where a time limit cut the episode off, unless ``time_limit_bootstrap``
+is false. The collection is then passed over ``epochs`` times in minibatches of B episodes and T
+steps, each of which is an update along the gradient of
 
     L = 1 / T sum of (G_t - Q_t)^2 over episodes and steps t
 

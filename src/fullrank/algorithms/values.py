@@ -8,8 +8,8 @@ With T the number of steps of all B episodes of the sample, the loss is
 
 where Q_t is the value of the chosen actions, and Q' the target network's value of the best
 available actions, best by the online network if ``double`` is set [vanHasselt16]. G continues
-with Q' where an episode was cut off by a time limit. ``trace`` = 0 gives one-step targets. The
-statistics are those that PyMARL logs.
+with Q' where a time limit cut an episode off, unless ``time_limit_bootstrap`` is false. ``trace`` =
+0 gives one-step targets. The statistics are those that PyMARL logs.
 """
 
 from collections.abc import Mapping

@@ -168,6 +168,8 @@ def returns(
     for number in reversed(range(len(episode) - 1)):
         ahead = (1 - learner.trace) * following[number] + learner.trace * later
         goes_on = 1.0 - float(episode[number, layout.terminated])
+        if number == len(episode) - 2 and not learner.time_limit_bootstrap:
+            goes_on = 0.0
         later = float(episode[number, layout.reward]) + learner.discount * goes_on * ahead
         found.append(later)
     return found[::-1]

@@ -32,6 +32,8 @@ LEARNERS = {
     "shared": COMA(**SMALL, entropy_weight=0.3),
     "normalised": COMA(**SMALL, layer_norm=True),
     "apart": COMA(**SMALL, share="none", reward="own"),
+    "ended": COMA(**SMALL, time_limit_bootstrap=False),
+    "ended apart": COMA(**SMALL, share="none", reward="own", time_limit_bootstrap=False),
     "pair": COMA(**SMALL, share={"pair": ("agent_0", "agent_2"), "one": ("agent_1",)}),
 }
 
@@ -221,6 +223,9 @@ def test_targets_are_the_lambda_returns_of_the_target_critic(name: str) -> None:
                         step[layout.ends][agent],
                         not steps[number + 1][layout.earns][agent],
                     )
+                limit = leaves or number == len(steps) - 2
+                if limit and not learner.time_limit_bootstrap:
+                    over = torch.ones(())
                 goes_on = learner.discount * (1 - over.item())
                 later = values[number + 1] if leaves else later
                 mean = (1 - learner.trace) * values[number + 1] + learner.trace * later

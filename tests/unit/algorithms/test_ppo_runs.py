@@ -185,6 +185,21 @@ def test_rows_hold_the_continuous_actions_that_were_played() -> None:
         assert slope > 0.0
 
 
+@pytest.mark.parametrize("name", ["ippo", "mappo"])
+def test_nothing_is_expected_after_a_time_limit_unless_asked_for(name: str) -> None:
+    """R of the last step, by default and with the value after it; all limits are of time."""
+    world = {"algorithm__name": name, "environment__name": "cooperative_navigation"}
+    for options in ({}, {"algorithm__time_limit_bootstrap": True}):
+        played = run(**world, **options)
+        layout = played.training.problem.episodes
+        assert layout is not None
+        rows = played.training.collector.collection.collect(0).rows
+        last = np.array([place.stop - 2 for place in episodes_in(rows, layout.length)])
+        paid = rows[last][:, layout.rewards if layout.own_rewards else [layout.reward]]
+        expected = sum(rows[last][:, layout.columns[each]] for each in ("value", "advantage"))
+        assert np.allclose(expected, paid, atol=1e-5) == (not options)
+
+
 @pytest.mark.parametrize(
     "options",
     [

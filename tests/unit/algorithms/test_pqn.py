@@ -28,6 +28,8 @@ LEARNERS: dict[str, PQN] = {
         **SMALL, mixer="monotonic", mixing=4, hypernet=5, recurrent=True, last_action=True
     ),
     "one step": PQN(**SMALL, trace=0.0),
+    "ended": PQN(**SMALL, time_limit_bootstrap=False),
+    "one step, ended": PQN(**SMALL, trace=0.0, time_limit_bootstrap=False),
 }
 
 
