@@ -185,6 +185,15 @@ def test_rows_hold_the_continuous_actions_that_were_played() -> None:
         assert slope > 0.0
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize(("name", "updates"), [("ippo", 1600), ("mappo", 800)])
+def test_values_stay_in_range_where_time_limits_end_all_episodes(name: str, updates: int) -> None:
+    """With the values after the limits, means of R were -798 and 546 by then."""
+    world = {"environment.name": "cooperative_navigation", "algorithm.name": name}
+    learned = LocalRun(load(options=world | {"iterations": updates}).check().config, coded=False)
+    assert abs(learned.train()[-1].statistics["target_mean"]) < 25.0
+
+
 @pytest.mark.parametrize("name", ["ippo", "mappo"])
 def test_nothing_is_expected_after_a_time_limit_unless_asked_for(name: str) -> None:
     """R of the last step, by default and with the value after it; all limits are of time."""
