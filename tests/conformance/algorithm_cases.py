@@ -81,7 +81,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 SHOWN = (
     *("mappo of images", "coma of images", "coma with memory", LAYERED),
-    *("masac of three parts", "pqn of networks apart"),
+    *("masac of three parts", "pqn of networks apart", "vdn of images"),
 )
 """Variants all of whose paths other cases take; their laws are thorough."""
 

@@ -67,11 +67,18 @@ def serve(run_dir: Path, address: str, *, mode: str, failpoint: str) -> "subproc
     )
 
 
-@pytest.mark.parametrize(("mode", "counts"), [("memory", (2, 12)), ("fsync", (7,))])
+@pytest.mark.parametrize(
+    ("mode", "counts"),
+    [
+        ("memory", (12,)),
+        pytest.param("memory", (2, 12), marks=pytest.mark.thorough),
+        ("fsync", (7,)),
+    ],
+)
 async def test_a_replay_service_killed_again_and_again_has_all_that_it_acknowledged(
     tmp_path: Path, mode: str, counts: tuple[int, ...]
 ) -> None:
-    """Kill the service eight times, and four times where each append is synced first."""
+    """Kill the service four times or eight, also where each append is synced first."""
     path = tmp_path / "replay" / RUN_TERM.run / f"{TABLE}.table"
     RingFile.create(path, row_size=ROW_SIZE, capacity=CAPACITY, sync=True)
     # A client that dials its own unused address may be given that very port.

@@ -40,8 +40,9 @@ def recorded(settings: Resolved, name: str) -> list[str]:
 @pytest.mark.parametrize("name", BY_ONE)
 async def test_a_run_on_disk_has_the_bits_of_its_record(name: str, tmp_path: Path) -> None:
     settings = settled(name)
+    expected = recorded(settings, name)
     records_ = await run(tmp_path, settings)
-    assert [record.update_digest for record in records_] == recorded(settings, name)
+    assert [record.update_digest for record in records_] == expected
 
 
 @pytest.mark.parametrize(
@@ -53,9 +54,10 @@ async def test_a_run_on_disk_has_the_bits_of_its_record(name: str, tmp_path: Pat
 )
 async def test_a_run_by_learners_has_the_bits_of_its_record(name: str, tmp_path: Path) -> None:
     settings = settled(name, f"learners={LEARNERS}")
+    expected = recorded(settings, name)
     async with Cluster(tmp_path, settings) as cluster:
         cluster.replay()
         cluster.controller()
         cluster.learners(LEARNERS)
         await cluster.finished()
-        assert cluster.digests() == recorded(settings, name)
+        assert cluster.digests() == expected
