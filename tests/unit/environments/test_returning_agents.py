@@ -96,9 +96,12 @@ def alone(name: str, **options: Any) -> LocalRun:
     return LocalRun(load(options=settings | options).check().config)
 
 
-@pytest.mark.parametrize("truncate", [False, True])
-def test_no_value_is_carried_over_the_gap_and_a_limit_is_no_terminal_state(truncate: bool) -> None:
-    run = alone(WATCH, **{"environment.truncate": truncate})
+@pytest.mark.parametrize(("truncate", "goes_on"), [(False, True), (True, True), (True, False)])
+def test_no_value_is_carried_over_the_gap_and_a_limit_is_no_terminal_state(
+    truncate: bool, goes_on: bool
+) -> None:
+    bootstrap = {"algorithm.time_limit_bootstrap": goes_on}
+    run = alone(WATCH, **{"environment.truncate": truncate}, **bootstrap)
     layout = run.training.problem.episodes
     assert layout is not None
     rows = run.training.collector.collection.collect(0).rows[:7]
@@ -112,7 +115,7 @@ def test_no_value_is_carried_over_the_gap_and_a_limit_is_no_terminal_state(trunc
     lives = ((0, range(2), 0.0), (0, range(4, 5), advantage[5, 0]), (1, range(5), advantage[5, 1]))
     for agent, steps, later in lives:
         for step in reversed(steps):
-            over = step == 1 and agent == 0 and not truncate
+            over = step == 1 and agent == 0 and not (truncate and goes_on)
             next_value = 0.0 if over else value[step + 1, agent]
             later = paid[step, agent] + 0.9 * next_value - value[step, agent] + 0.45 * later
             assert advantage[step, agent] == pytest.approx(later, abs=1e-6)
