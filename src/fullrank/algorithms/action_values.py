@@ -232,11 +232,11 @@ class ActionValues(ABC):
     def returns(self, next_value: Tensor, batch: Trajectories) -> Tensor:
         """Compute G, shape (L, K, values), from Q' of the next states, of the same shape."""
         reward, continues = batch.reward[..., None], batch.continues[..., None]
-        goes_on = pad(batch.valid, (0, 0, 0, 1))[1:, :, None] > 0
         if not self.time_limit_bootstrap:
-            continues = continues * goes_on
+            continues = continues * batch.goes_on[..., None]
         if not self.trace:
             return reward + self.discount * continues * next_value
+        goes_on = batch.goes_on[..., None]
         returns, later = torch.empty_like(next_value), next_value[-1]
         for step in reversed(range(len(next_value))):
             later = torch.where(goes_on[step], later, next_value[step])

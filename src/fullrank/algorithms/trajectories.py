@@ -95,6 +95,11 @@ class Trajectories:
         return cls(rows.to(device), layout, steps=count)
 
     @property
+    def goes_on(self) -> Tensor:
+        """True where another step of the episode follows, shape (L, K)."""
+        return pad(self.valid, (0, 0, 0, 1))[1:] > 0
+
+    @property
     def last_action(self) -> Tensor:
         """Action before each step as one-hot, zero at the start, shape (L + 1, K, n, A)."""
         taken = self.observation.new_zeros(self.available.shape)
