@@ -207,10 +207,13 @@ class Steps:
         """
         if self._layout.state_size:
             return torch.ones_like(self.acts[:, :1]), torch.tensor([whole.rows], dtype=torch.float)
+        acts, choices = self.acts, whole.choices
         sizes = torch.tensor(self._layout.observation_sizes)
-        return self.acts.repeat_interleave(sizes.to(self.acts.device), 1), (
-            whole.choices.repeat_interleave(sizes)
-        )
+        if self._layout.clock:
+            sizes = torch.cat([sizes, torch.ones(1, dtype=sizes.dtype)])
+            acts = torch.cat([acts, torch.ones_like(acts[:, :1])], 1)
+            choices = torch.cat([choices, choices.new_tensor([whole.rows])])
+        return acts.repeat_interleave(sizes.to(acts.device), 1), choices.repeat_interleave(sizes)
 
     def seeing(self, observation: Tensor, state: Tensor) -> "Steps":
         """Return these steps with other observations, shape (rows, n, F), and states."""

@@ -17,6 +17,7 @@ POSITIVE = frozenset({"clip", "clip_norm", "temperature"})
 NOT_NEGATIVE = frozenset(
     {
         "anneal_iterations",
+        "clock",
         "epsilon",
         "exploration_noise",
         "exploration_steps",

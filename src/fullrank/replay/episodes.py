@@ -1,9 +1,9 @@
 """Episodes as facts of their rows: the packed row of one step, and whole episodes within rows.
 
-``[observation | state | available | action | reward | terminated | length | own rewards | own ends
-| earns | entries | derived]``, where the parts of agents lie agent by agent. Own rewards, with own
-ends and ``earns``, and the entries of actions that are vectors are there where the layout asks for
-them. An episode of L steps has L + 1 rows: the last one holds the observation, state and available
+``[observation | state | clock | available | action | reward | terminated | length | own rewards |
+own ends | earns | entries | derived]``, where the parts of agents lie agent by agent. The clock,
+own rewards, with own ends and ``earns``, and the entries of actions that are vectors are there
+where the layout asks for them. An episode of L steps has L + 1 rows: the last one holds the observation, state and available
 actions after the last step, and in ``length`` the number L, which is 0 in all other rows. Derived
 columns follow from the episode and the parameters that played it.
 """
@@ -28,6 +28,8 @@ class EpisodeLayout:
     """Entries that hold each agent's observation."""
     action_sizes: tuple[int, ...]
     state_size: int = 0
+    clock: int = 0
+    """Number of steps whose share that has gone by is the last entry of the state; 0: none is."""
     derived: tuple[tuple[str, int], ...] = ()
     """Names and entries of the derived columns."""
     own_rewards: bool = False
@@ -42,7 +44,7 @@ class EpisodeLayout:
     observation: slice = field(init=False, compare=False, repr=False)
     """Joint observation before the step."""
     state: slice = field(init=False, compare=False, repr=False)
-    """Global state before the step."""
+    """Global state before the step, or the joint observation, with the clock."""
     available: slice = field(init=False, compare=False, repr=False)
     """1 where an action may be chosen; an agent that cannot act has none."""
     action: slice = field(init=False, compare=False, repr=False)
@@ -66,12 +68,13 @@ class EpisodeLayout:
 
     def __post_init__(self) -> None:
         observations, actions = sum(self.observation_sizes), sum(self.action_sizes)
-        parts = consecutive((observations, self.state_size, actions, self.agents))
-        if not self.state_size:
-            parts[1] = parts[0]
+        seen, state, timed, *parts = consecutive(
+            (observations, self.state_size, int(self.clock > 0), actions, self.agents)
+        )
+        state = slice((state if self.state_size else seen).start, timed.stop)
         end = parts[-1].stop
         names = ("observation", "state", "available", "action", "reward", "terminated", "length")
-        for name, part in zip(names, [*parts, end, end + 1, end + 2], strict=True):
+        for name, part in zip(names, [seen, state, *parts, end, end + 1, end + 2], strict=True):
             object.__setattr__(self, name, part)
         own = self.agents * self.own_rewards
         parts = consecutive((end + 3, own, own, own, sum(self.vectors)))

@@ -148,15 +148,17 @@ class EpisodeRound(WholeEpisodes):
         self._kept = [np.zeros((environment.copies, layout.row_size), np.float32)]
 
     def _begun(self, copies: IntArray) -> None:
-        self._kept[-1][copies] = self._seen(self._episodes.alive)[copies]
+        self._kept[-1][copies] = self._seen(self._episodes.alive, self.steps)[copies]
 
-    def _seen(self, alive: BoolArray) -> FloatArray:
-        """Pack the current observations of all copies, shape (E, row_size); the rest is zero."""
+    def _seen(self, alive: BoolArray, steps: int) -> FloatArray:
+        """Pack what all copies show after so many steps, shape (E, row_size); the rest is zero."""
         layout, episodes = self._layout, self._episodes
         rows = np.zeros((self._environment.copies, layout.row_size), np.float32)
         rows[:, layout.observation] = layout.packed(episodes.observation)
         if layout.state_size and isinstance(self._environment, Stated):
-            rows[:, layout.state] = self._environment.state()
+            rows[:, layout.state][:, : layout.state_size] = self._environment.state()
+        if layout.clock:
+            rows[:, layout.state.stop - 1] = steps / layout.clock
         available = episodes.available()
         if available is None:
             available = np.repeat(alive, layout.action_sizes, axis=1)
@@ -189,7 +191,8 @@ class EpisodeRound(WholeEpisodes):
             rows[:, layout.ends], rows[:, layout.earns] = rows[:, layout.terminated, None], 1.0
         elif layout.own_rewards:
             rows[:, layout.ends], rows[:, layout.earns] = alive & outcome.terminated, alive
-        self._kept.append(self._seen(np.where(outcome.ended[:, None], left, outcome.alive)))
+        seeing = np.where(outcome.ended[:, None], left, outcome.alive)
+        self._kept.append(self._seen(seeing, self.steps + 1))
         return outcome
 
     def _finish(self, outcome: Step) -> None:

@@ -55,7 +55,7 @@ LEARNERS: dict[str, PPO] = {
     "ippo of networks apart": IPPO(**SMALL, share="none", value_clip=0.0),
     "ippo with memory": IPPO(**SMALL, share=ALIKE, recurrent=True),
     "ippo of normalised layers": IPPO(**SMALL, share=ALIKE, layer_norm=True),
-    "mappo": MAPPO(**SMALL, share=ALIKE, entropy_weight=0.3),
+    "mappo": MAPPO(**SMALL, share=ALIKE, entropy_weight=0.3, clock=7),
     "mappo of four groups": MAPPO(
         **SMALL,
         share={
@@ -178,7 +178,8 @@ def plain(
     layout = learner.layout(ENVIRONMENT)
     wide, most = (max(SIZES[agent][part] for agent in agents) for part in (0, 1))
     identities = len(agents) if len(agents) > 1 else 0
-    sees = wide if isinstance(learner, IPPO) else 6
+    state: int = layout.state.stop - layout.state.start
+    sees = wide if isinstance(learner, IPPO) else state
     policy = network(
         algorithm, "policy", agents[0], [wide + identities, 11, 11, most], memory=learner.recurrent
     )
@@ -302,6 +303,7 @@ def test_moments_are_those_of_what_agents_observe_that_have_a_choice(
 ) -> None:
     """What is left of an agent that is out of the game moves no averages."""
     learner = replace(LEARNERS[name], normalise_observations=True)
+    learner = replace(learner, clock=5) if isinstance(learner, MAPPO) else learner
     environment = replace(ENVIRONMENT, state_size=state_size)
     algorithm, layout = learner.make(environment, seed=1, device="cpu"), learner.layout(environment)
     rows = played(learner, environment=environment)

@@ -1,6 +1,7 @@
 """Collection of whole episodes."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -217,6 +218,24 @@ def test_a_scale_changes_the_rewards_of_rows_and_not_the_returns() -> None:
     paid, last = plain.rows[:, LAYOUT.reward], plain.rows[:, LAYOUT.length] > 0
     np.testing.assert_array_equal(scaled.rows[:, LAYOUT.reward], np.where(last, 0, (paid - 8) / 4))
     np.testing.assert_array_equal(scaled.outcomes.earned, plain.outcomes.earned)
+
+
+@pytest.mark.parametrize("state_size", [0, 3])
+def test_a_clock_is_the_last_entry_of_the_state_and_changes_nothing_else(state_size: int) -> None:
+    plain = replace(LAYOUT, state_size=state_size)
+    timed = replace(plain, clock=8)
+    rows = {}
+    for layout in (plain, timed):
+        round_ = EpisodeRound(MaskedCountdown(3), algorithm().actor, layout, AS_PAID)
+        round_.play([5, 6, 7], iteration=0, first_step=0)
+        rows[layout] = round_.rows
+    clock = timed.state.stop - 1
+    steps = np.concatenate([np.arange(length + 1) for length in round_.outcomes.lengths])
+    np.testing.assert_array_equal(rows[timed][:, clock], steps / np.float32(8))
+    np.testing.assert_array_equal(np.delete(rows[timed], clock, axis=1), rows[plain])
+    state = np.delete(rows[timed][:, timed.state], -1, axis=1)
+    np.testing.assert_array_equal(state, rows[plain][:, plain.state])
+    assert timed.place_of(clock) == "state"
 
 
 def test_the_scale_of_random_play_standardises_its_rewards() -> None:
