@@ -3,9 +3,9 @@
 ``[observation | state | clock | available | action | reward | terminated | length | own rewards |
 own ends | earns | entries | derived]``, where the parts of agents lie agent by agent. The clock,
 own rewards, with own ends and ``earns``, and the entries of actions that are vectors are there
-where the layout asks for them. An episode of L steps has L + 1 rows: the last one holds the observation, state and available
-actions after the last step, and in ``length`` the number L, which is 0 in all other rows. Derived
-columns follow from the episode and the parameters that played it.
+where the layout asks for them. An episode of L steps has L + 1 rows: the last one holds the
+observation, state and available actions after the last step, and in ``length`` the number L, which
+is 0 in all other rows. Derived columns follow from the episode and the parameters that played it.
 """
 
 from dataclasses import dataclass, field, replace
