@@ -43,7 +43,7 @@ test: setup ## Run the unit and conformance tests and an end-to-end run of each 
 
 # Four workers, also on two cores: tests of services mostly wait.
 test-all: setup ## Run all tests but those that need Docker or a GPU
-	$(BIN)/python $(PYTEST) -n 4 -m "not slow and not gpu and not docker" $(ARGS)
+	$(BIN)/python $(PYTEST) -n 6 -m "not slow and not gpu and not docker" $(ARGS)
 
 # It needs no network: without .venv it takes what PYTHON has, and imports this checkout.
 gpu: ## Test and measure a CUDA device, in ten minutes at most
