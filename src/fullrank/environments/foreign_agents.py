@@ -119,6 +119,8 @@ def unpack_action(space: Any, vector: FloatArray) -> Any:
         space: A space that ``action_spec`` accepts.
         vector: Shape (size,).
     """
+    if isinstance(space, gymnasium.spaces.Discrete):  # in a fifth of the time of what follows
+        return int(space.start) + int(vector.argmax())
     if isinstance(space, Box):
         low, high = (np.ravel(bound) for bound in (space.low, space.high))
         return np.clip(vector, low, high).reshape(space.shape).astype(space.dtype)
@@ -198,25 +200,21 @@ def _require_fit(space: Space, observation: Any) -> None:
         raise ValueError(f"an observation is {taken}, which is not in {space}")
 
 
-def pack_mask(space: Space, mask: Any) -> BoolArray:
+def pack_mask(spec: ActionSpec, mask: Any) -> BoolArray:
     """Convert a foreign agent's action mask to a vector, shape (action size,).
 
     Args:
-        space: The agent's action space, one that ``action_spec`` accepts.
-        mask: One entry per action, 1 where available and 0 elsewhere; None permits all. Those of
-            several choices lie one after the other, flat or in a sequence of masks. That of a box
-            may forbid nothing.
+        spec: The agent's actions.
+        mask: One entry per action, 1 where available and 0 elsewhere. Those of several choices lie
+            one after the other, flat or in a sequence of masks. That of a box may forbid nothing.
 
     Raises:
         ValueError: The mask has another shape than the actions or other entries, permits no action
             of a choice, or forbids a part of a box.
     """
-    spec = action_spec(space)
-    if mask is None:
-        return np.ones(spec.size, dtype=bool)
     if isinstance(spec, Continuous):
         if not np.asarray(mask).all():
-            raise ValueError(f"an action mask forbids a part of {space}; masks are for choices")
+            raise ValueError("an action mask forbids a part of a box; masks are for choices")
         return np.ones(spec.size, dtype=bool)
     if isinstance(spec, MultiDiscrete) and isinstance(mask, tuple | list):
         mask = np.concatenate([*map(np.ravel, mask)])
@@ -271,7 +269,8 @@ class ForeignAgent:
         """Return the actions that the agent may choose, as a vector."""
         with naming_agent(self.spec.name):
             mask = observation[MASK] if self.masked else (info or {}).get(MASK)
-            return pack_mask(self.action_space, mask)
+            actions = self.spec.action
+            return np.ones(actions.size, dtype=bool) if mask is None else pack_mask(actions, mask)
 
     def choice(self, joint: FloatArray) -> Any:
         """Return the agent's action in the environment's terms, from the joint action."""

@@ -147,7 +147,8 @@ class _GymnasiumInstance:
         for agent, own, seen in zip(self._agents, observations, shown, strict=True):
             if seen:
                 joint[agent.observation] = agent.vector(own)
-                available[agent.action] = agent.available(own)
+                if agent.masked:
+                    available[agent.action] = agent.available(own)
         return joint, available
 
     def _note(self, info: Mapping[str, Any]) -> None:
@@ -169,8 +170,9 @@ class _GymnasiumInstance:
         shape = () if self.shared_reward else (len(self.agents),)
         if np.shape(reward) != shape:
             raise ValueError(f"a reward has shape {np.shape(reward)}, not {shape}")
-        if wrong := np.flatnonzero(~np.isfinite(reward)).tolist():
-            raise ValueError(f"{self.agents[wrong[0]].name}: a reward is not finite")
+        if not (finite := np.isfinite(reward)).all():
+            name = self.agents[int(finite.argmin())].name
+            raise ValueError(f"{name}: a reward is not finite")
         paid = np.broadcast_to(np.asarray(reward, dtype=np.float64), (len(self.agents),))
         if not self.shared_reward and paid[~alive].any():
             self.ignored.add(

@@ -98,7 +98,9 @@ def test_a_mask_of_a_box_may_forbid_nothing() -> None:
     environment = make_environment(name, copies=1, mask=[1, 1, 1])
     environment.reset([0], [0])
     refused = make_environment(name, copies=1, mask=[1, 0, 1])
-    with pytest.raises(EnvironmentFailed, match="climber_0: an action mask forbids a part of Box"):
+    with pytest.raises(
+        EnvironmentFailed, match="climber_0: an action mask forbids a part of a box"
+    ):
         refused.reset([0], [0])
 
 
