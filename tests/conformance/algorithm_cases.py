@@ -53,7 +53,7 @@ PARTS = "maddpg of three parts"
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     READABLE: ("maddpg", {"hidden_layers": 1}),
     MEAN_FIELD: ("mfac", {"hidden_layers": 1}),
-    WITHOUT_MEMORY: ("vdn", {"recurrent": False}),
+    WITHOUT_MEMORY: ("vdn", {"recurrent": False, "standardise_rewards": True}),
     PARTS: ("maddpg", {"micro_batches": 3}),
     "mappo of normalised observations": ("mappo", {"normalise_observations": True, "clock": 9}),
     "ippo of images": ("ippo", {"layer_norm": True}),

@@ -224,6 +224,10 @@ class ActionValues(ABC):
             parts.append(identity.expand(*places, agents, agents))
         return torch.cat(parts, -1)
 
+    def minibatch(self, drawn: FloatArray, layout: EpisodeLayout) -> FloatArray:
+        """Return the rows of all episodes of a minibatch from which units learn."""
+        return drawn
+
     @property
     def plain_inputs(self) -> bool:
         """True if inputs are those of ``ActionValues``, which exports restate."""
@@ -343,8 +347,8 @@ class ActionValues(ABC):
         """Build the learner's role from the loss, by autograd."""
         layout, entries = self.layout(environment), self.entries
 
-        def load(rows: FloatArray) -> Callable[[UnitIndex, tuple[int, ...]], Trajectories | None]:
-            places = episodes_in(rows, layout.length)
+        def load(drawn: FloatArray) -> Callable[[UnitIndex, tuple[int, ...]], Trajectories | None]:
+            rows, places = self.minibatch(drawn, layout), episodes_in(drawn, layout.length)
 
             def batch_of(unit: UnitIndex, key: tuple[int, ...]) -> Trajectories | None:
                 part, steps = self.parts[unit], len(rows) - len(places)

@@ -84,7 +84,7 @@ class FusedValueGradients(StayingGradients):
         check_cancelled: Callable[[], None] = lambda: None,
     ) -> Iterator[tuple[UnitIndex, Tensor]]:
         """Compute u_i for each requested unit where it stays; see ``StayingGradients``."""
-        sample = np.asarray(batch)
+        sample = self._learner.minibatch(np.asarray(batch), self._layout)
         places = episodes_in(sample, self._layout.length)
         steps, parts = len(sample) - len(places), self._learner.parts
         episodes = {

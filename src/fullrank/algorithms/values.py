@@ -17,6 +17,7 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -43,6 +44,8 @@ from fullrank.networks.adam import Adam, RMSprop
 from fullrank.networks.value_networks import RecurrentAgent
 from fullrank.replay.episodes import EpisodeLayout
 
+LEAST_DEVIATION = 1e-5
+"""Added to the deviation of rewards, which may all be equal."""
 TD_ERROR = "td_error"
 """Name of the derived column of a step's temporal difference."""
 _OF_RMSPROP = ("smoothing", "epsilon")
@@ -65,6 +68,8 @@ class ValueLearner(ActionValues):
     with 8 new episodes each are PyMARL's 200 episodes."""
     double: bool = True
     """Choose the next actions by the online network (double Q-learning)."""
+    standardise_rewards: bool = False
+    """Give the rewards of a minibatch mean 0 and deviation 1, as EPyMARL does."""
     td_errors: bool = False
     """Give each step its temporal difference where it is played, by which
     ``sampling.method = "prioritised"`` draws then in place of rewards, as actors of [Horgan18]."""
@@ -82,6 +87,20 @@ class ValueLearner(ActionValues):
                 "algorithm.smoothing and epsilon are RMSprop's: leave them, or use "
                 "algorithm.optimiser = 'rmsprop'"
             )
+        if self.td_errors and self.standardise_rewards:
+            raise ConfigError(
+                "algorithm.td_errors are those of rewards as they are paid; leave it or "
+                "algorithm.standardise_rewards"
+            )
+
+    def minibatch(self, drawn: FloatArray, layout: EpisodeLayout) -> FloatArray:
+        """Return the rows of a minibatch, with standardised rewards if these are asked for."""
+        if not self.standardise_rewards:
+            return drawn
+        rows, played = drawn.copy(), drawn[:, layout.length] == 0.0
+        reward = rows[played, layout.reward].astype(np.float64)
+        rows[played, layout.reward] = (reward - reward.mean()) / (reward.std() + LEAST_DEVIATION)
+        return rows
 
     def losses(
         self, nets: Networks, batch: Trajectories

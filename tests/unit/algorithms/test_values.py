@@ -23,7 +23,7 @@ from fullrank.algorithms.trajectories import (
     best_values,
 )
 from fullrank.algorithms.updates import Entries, Statistics
-from fullrank.algorithms.values import ValueLearner
+from fullrank.algorithms.values import LEAST_DEVIATION, ValueLearner
 from fullrank.algorithms.vdn import VDN
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray
@@ -238,6 +238,31 @@ def test_returns_equal_a_loop_over_steps() -> None:
             goes_on = 1.0 - episode[step, layout.terminated]
             later = float(episode[step, layout.reward]) + 0.9 * goes_on * ahead
             assert returns[step, number].item() == pytest.approx(later, abs=1e-5)
+
+
+@pytest.mark.parametrize("recurrent", [True, False])
+@pytest.mark.parametrize("name", SMALL)
+def test_rewards_of_the_whole_minibatch_are_standardised(name: str, recurrent: bool) -> None:
+    """All units have the updates of rewards that had mean 0 and deviation 1 before, to the bit."""
+    asked, plain = (
+        config(name, recurrent=recurrent, standardise_rewards=to) for to in (True, False)
+    )
+    rows = asked.layout(ENVIRONMENT).synthetic(np.random.default_rng(4), 6)
+    reward, last = asked.layout(ENVIRONMENT).reward, asked.layout(ENVIRONMENT).length
+    rows[:, reward] = np.where(rows[:, last] > 0, 0.0, 5.0 * rows[:, reward] - 20.0)
+    before, standard = rows.copy(), rows.copy()
+    paid = rows[rows[:, last] == 0, reward].astype(np.float64)
+    standard[rows[:, last] == 0, reward] = (paid - paid.mean()) / (paid.std() + LEAST_DEVIATION)
+
+    def updates(learner: ValueLearner, sample: FloatArray) -> dict[int, FloatArray]:
+        algorithm = learner.make(ENVIRONMENT, seed=0, device="cpu")
+        return dict(algorithm.gradients.compute(sample, range(3), iteration=0))
+
+    found, expected = updates(asked, rows), updates(plain, standard)
+    for unit in range(3):
+        np.testing.assert_array_equal(found[unit], expected[unit])
+    np.testing.assert_array_equal(rows, before)
+    assert not np.array_equal(updates(plain, rows)[0], found[0])
 
 
 def test_actions_that_are_not_available_are_never_the_best() -> None:
