@@ -164,8 +164,9 @@ class ContainerLearner:
         Returns:
             Statistics of the centraliser's step, and the ``divergence`` of eq. 8 with others.
         """
-        places, own = episodes_in(rows, self.layout.length), self._learner.minibatch(rows, self.layout)
-        batch = Trajectories.of([own[place] for place in places], self.layout, device=self._device)
+        rows = self._learner.minibatch(rows, self.layout)
+        places = episodes_in(rows, self.layout.length)
+        batch = Trajectories.of([rows[place] for place in places], self.layout, device=self._device)
         (group,) = self._parameters.groups
         gradient = torch.zeros(group.size, device=self._device)
         variables = [*self._variables(gradient)]

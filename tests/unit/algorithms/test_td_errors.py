@@ -79,6 +79,12 @@ def test_errors_of_an_episode_do_not_depend_on_those_beside_it(name: str) -> Non
     plain.assert_alone(learner.prepare, rows, nets, layout)
 
 
+def test_errors_of_standardised_rewards_are_refused() -> None:
+    """Where a step is played, no minibatch tells how large its reward is."""
+    with pytest.raises(ConfigError, match="td_errors are those of rewards as they are paid; leave"):
+        replace(LEARNERS["vdn"], standardise_rewards=True)
+
+
 def test_those_that_play_are_sent_all_networks_that_errors_need() -> None:
     problem = LEARNERS["qmix"].problem(plain.ENVIRONMENT)
     assert {problem.sections[id_].role for id_ in problem.prepared_by} == {"agent", "mixer"}

@@ -100,6 +100,19 @@ def test_an_update_on_a_device_reads_no_memory_of_the_host_and_has_no_tf32(
     assert learner.updates == 1
 
 
+def test_containers_standardise_rewards_as_learners_do() -> None:
+    heads, rows = [], np.concatenate(played(8))
+    for learner in (
+        (asked := VDN(batch_size=8, hidden=8, standardise_rewards=True)),
+        VDN(batch_size=8, hidden=8),
+    ):
+        own = asked.minibatch(rows, LAYOUT) if learner != asked else rows
+        container = ContainerLearner(learner, ENVIRONMENT, diversity=None, seed=0, device="cpu")
+        container.update(own, [])
+        heads.append(container.head)
+    np.testing.assert_array_equal(*heads)
+
+
 class Named(VDN):
     entries = Entries(("loss",))
 
