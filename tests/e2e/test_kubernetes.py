@@ -16,6 +16,7 @@ from fullrank.wiring.plugins import delays_of
 pytestmark = [pytest.mark.e2e, pytest.mark.docker, needs_runner]
 
 
+@pytest.mark.thorough  # names of two runs are told apart by tests of manifests
 def test_two_runs_in_one_namespace_train_apart(
     images: str, docker_engine: docker.DockerClient, tmp_path: Path
 ) -> None:

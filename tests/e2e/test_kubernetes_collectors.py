@@ -19,6 +19,7 @@ def collectors(pods: Pods) -> list[str]:
     return sorted(host for host in found if host.startswith("collector-"))
 
 
+@pytest.mark.thorough  # tests/integration/test_containers.py shows most of it
 def test_a_killed_container_that_learns_has_its_head_again_and_the_run_is_recomputed(
     images: str, docker_engine: docker.DockerClient, tmp_path: Path
 ) -> None:
