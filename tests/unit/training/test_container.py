@@ -110,7 +110,7 @@ def test_containers_standardise_rewards_as_learners_do() -> None:
         container = ContainerLearner(learner, ENVIRONMENT, diversity=None, seed=0, device="cpu")
         container.update(own, [])
         heads.append(container.head)
-    np.testing.assert_array_equal(*heads)
+    np.testing.assert_array_equal(heads[0], heads[1])
 
 
 class Named(VDN):
