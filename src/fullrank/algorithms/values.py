@@ -140,8 +140,13 @@ class ValueLearner(ActionValues):
         return replace(layout, derived=((TD_ERROR, 1),)) if self.td_errors else layout
 
     def problem(self, environment: EnvironmentSpec) -> Problem:
-        """Describe units, sections and sizes; those that play read all networks if they prepare."""
+        """Describe units, sections and sizes; those that play read all networks if they prepare.
+
+        Units read the whole minibatch where its rewards are standardised.
+        """
         problem = ActionValues.problem(self, environment)
+        if self.standardise_rewards:
+            problem = replace(problem, items=None)
         return replace(problem, prepared_by=self.playing(problem)) if self.td_errors else problem
 
     def data_mode(self) -> DataMode:
