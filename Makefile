@@ -41,7 +41,7 @@ dashboard: setup ## Show the newest run on a page
 test: setup ## Run the unit and conformance tests and an end-to-end run of each kind
 	$(BIN)/python $(PYTEST) -n 2 --hypothesis-profile=quick -m "smoke or not ($(REST))" $(ARGS)
 
-# Four workers, also on two cores: tests of services mostly wait.
+# Six workers, also on two cores: tests of services mostly wait.
 test-all: setup ## Run all tests but those that need Docker or a GPU
 	$(BIN)/python $(PYTEST) -n 6 -m "not slow and not gpu and not docker" $(ARGS)
 

@@ -13,6 +13,7 @@ from fullrank.environments import AgentSpec, Discrete, MultiDiscrete, make_envir
 from fullrank.environments.capabilities import chosen_actions, permitted_actions
 from fullrank.environments.foreign_agents import (
     action_spec,
+    foreign_agents,
     pack_action,
     pack_mask,
     unpack_action,
@@ -83,6 +84,12 @@ def test_a_choice_out_of_range_is_refused_by_agent(
 def test_choices_beside_anything_else_are_refused(part: Any) -> None:
     with pytest.raises(TypeError, match=r"actions of Tuple.* are not supported; Discrete, Multi"):
         action_spec(spaces.Tuple((spaces.Discrete(2), part)))
+
+
+def test_an_agent_without_a_mask_may_do_everything() -> None:
+    box, hands = spaces.Box(0, 1, (1,)), spaces.MultiDiscrete([3, 2])
+    (agent,) = foreign_agents(["hand"], [box], [hands], ["team"])
+    assert agent.available(np.zeros(1)).tolist() == [1, 1, 1, 1, 1]
 
 
 @pytest.mark.parametrize(
