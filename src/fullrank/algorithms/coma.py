@@ -95,7 +95,7 @@ class COMA(OnPolicy):
     def networks(self, environment: EnvironmentSpec, agent: int) -> Mapping[str, nn.Module]:
         """Build the policy and the critic of an agent's group; the policy has the encoder."""
         own, layout = self.group_of(environment, agent), self.layout(environment)
-        state: int = layout.state.stop - layout.state.start
+        state = layout.state_entries
         if own.image is not None:
             state = layout.agents * own.observation
         seen = state + own.observation + layout.agents * max(layout.action_sizes)

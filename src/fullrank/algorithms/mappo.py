@@ -51,8 +51,7 @@ class MAPPO(PPO):
         """Return the size of the global state, or of the features of all agents' images."""
         if own.image is not None:
             return layout.agents * own.observation
-        size: int = layout.state.stop - layout.state.start
-        return size
+        return layout.state_entries
 
     def value_sees(self, steps: Steps, own: GroupMembers) -> Tensor:
         """Return the global state for every member."""

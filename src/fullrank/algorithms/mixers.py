@@ -18,7 +18,7 @@ def state_size(layout: EpisodeLayout) -> int:
             "this algorithm mixes by a global state, and these agents see images; use vdn, iql, or "
             "pqn with algorithm.mixer = 'sum' or 'none', or flatten them by algorithm.model = 'mlp'"
         )
-    return layout.state_size or sum(layout.observation_sizes)
+    return layout.state_entries
 
 
 def monotonic(

@@ -87,6 +87,12 @@ class EpisodeLayout:
         return len(self.observation_sizes)
 
     @property
+    def state_entries(self) -> int:
+        """Number of entries of ``state``."""
+        entries: int = self.state.stop - self.state.start
+        return entries
+
+    @property
     def paid(self) -> slice:
         """Column of the team's reward."""
         return slice(self.reward, self.reward + 1)

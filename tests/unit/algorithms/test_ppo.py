@@ -178,8 +178,7 @@ def plain(
     layout = learner.layout(ENVIRONMENT)
     wide, most = (max(SIZES[agent][part] for agent in agents) for part in (0, 1))
     identities = len(agents) if len(agents) > 1 else 0
-    state: int = layout.state.stop - layout.state.start
-    sees = wide if isinstance(learner, IPPO) else state
+    sees = wide if isinstance(learner, IPPO) else layout.state_entries
     policy = network(
         algorithm, "policy", agents[0], [wide + identities, 11, 11, most], memory=learner.recurrent
     )
